@@ -1,0 +1,1 @@
+"""One bounded agent session inside one candidate workflow."""
