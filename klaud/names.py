@@ -239,7 +239,7 @@ class RefNames:
         """Return the prefixes below which klaud's refs live, the forerunner's included."""
         return (f"{self.prefix}/", "refs/heads/klaud/")
 
-    def parse(self, ref: str) -> KlaudRef:  # noqa: C901, PLR0911 - one return for each kind of ref is the table itself
+    def parse(self, ref: str) -> KlaudRef:  # noqa: PLR0911 - one return for each kind of ref is the table itself
         """Return what ``ref`` is; anything not exactly of a known form is a ForeignRef."""
         if ref.startswith("refs/heads/"):
             candidate = candidate_of_branch(ref.removeprefix("refs/heads/"))

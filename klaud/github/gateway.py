@@ -11,12 +11,14 @@ ever sent twice by a gateway.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from klaud.github import model
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from klaud.github import model
 
 Oid: TypeAlias = str
 

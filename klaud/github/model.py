@@ -7,7 +7,7 @@ All times are timezone-aware UTC.
 
 from __future__ import annotations
 
-import datetime  # noqa: TC003 - msgspec reads annotations at run time
+import datetime
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -33,7 +33,7 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     why_not: str = ""
 
 
-class Account(Record):
+class Account(Record, frozen=True, kw_only=True):
     """A user, bot or app. Compare by ``id`` only; None in place of an Account is a deleted account, thus a person."""
 
     id: int
@@ -41,7 +41,7 @@ class Account(Record):
     type: str = "User"
 
 
-class Repository(Record):
+class Repository(Record, frozen=True, kw_only=True):
     """The repository that klaud works on."""
 
     id: int
@@ -51,7 +51,7 @@ class Repository(Record):
     permissions: dict[str, bool] = msgspec.field(default_factory=dict)
 
 
-class Run(Record):
+class Run(Record, frozen=True, kw_only=True):
     """One workflow run, of its newest attempt unless asked otherwise.
 
     ``status`` and ``conclusion`` are GitHub's own words, kept as they came: an unknown word must stay visible.
@@ -75,7 +75,7 @@ class Run(Record):
     workflow_id: int = 0
 
 
-class Job(Record):
+class Job(Record, frozen=True, kw_only=True):
     """One job of a run's attempt."""
 
     id: int
@@ -88,7 +88,7 @@ class Job(Record):
     completed_at: datetime.datetime | None = None
 
 
-class Commit(Record):
+class Commit(Record, frozen=True, kw_only=True):
     """One commit of a pull request. The accounts are None where GitHub knows no account for the e-mail address."""
 
     oid: Oid
@@ -99,7 +99,7 @@ class Commit(Record):
     message: str = ""
 
 
-class Event(Record):
+class Event(Record, frozen=True, kw_only=True):
     """One entry of a pull request's timeline.
 
     ``kind`` is GitHub's REST event name (``labeled``, ``closed``, ``reopened``, ``commented``, ``reviewed``,
@@ -114,7 +114,7 @@ class Event(Record):
     id: str = ""
 
 
-class Pull(Record):
+class Pull(Record, frozen=True, kw_only=True):
     """A pull request. ``head_repository`` is ``owner/name``, or None where the fork was deleted.
 
     ``body_edited_at``/``editor``: the last edit of title or body after creation, or None. ``commit_count`` is GitHub's
@@ -149,7 +149,7 @@ class Pull(Record):
         return self.state == "open"
 
 
-class PullDetail(Record):
+class PullDetail(Record, frozen=True, kw_only=True):
     """A pull request with its commits and its timeline, each with its own completeness."""
 
     pull: Pull
@@ -157,7 +157,7 @@ class PullDetail(Record):
     timeline: Listing[Event]
 
 
-class ChangedFile(Record):
+class ChangedFile(Record, frozen=True, kw_only=True):
     """One file of a pull request's diff; ``previous`` is its earlier name when renamed."""
 
     path: str
@@ -165,7 +165,7 @@ class ChangedFile(Record):
     previous: str | None = None
 
 
-class Artifact(Record):
+class Artifact(Record, frozen=True, kw_only=True):
     """One artifact of a run. ``digest`` is ``sha256:<hex>`` or empty."""
 
     id: int
@@ -175,7 +175,7 @@ class Artifact(Record):
     digest: str = ""
 
 
-class Workflow(Record):
+class Workflow(Record, frozen=True, kw_only=True):
     """One workflow file as GitHub registered it. ``state`` is GitHub's word (``active``, ``disabled_inactivity`` ...)."""
 
     id: int
@@ -184,19 +184,19 @@ class Workflow(Record):
     state: str
 
 
-class Missing(Record):
+class Missing(Record, frozen=True, kw_only=True):
     """The host answered 404: gone, never there, or not ours to see. Not a proof of anything by itself."""
 
     what: str
 
 
-class Dispatched(Record):
+class Dispatched(Record, frozen=True, kw_only=True):
     """A dispatch that the host accepted. ``run_id`` is None where the host answered without one (204)."""
 
     run_id: int | None
 
 
-class RateLimit(Record):
+class RateLimit(Record, frozen=True, kw_only=True):
     """What the last answer's headers said; None where no answer had them yet."""
 
     limit: int | None = None

@@ -5,7 +5,7 @@ No record carries free text of an agent or a person: only ids, closed words, num
 
 from __future__ import annotations
 
-import datetime  # noqa: TC003 - msgspec reads annotations at run time
+import datetime
 from typing import Literal, TypeAlias
 
 import msgspec
