@@ -24,7 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"leases", "baselines", "reports"}),
     frozenset({"feeds", "github"}),
     frozenset({"records"}),
-    frozenset({"names"}),
+    frozenset({"names", "yaml12"}),
     frozenset({"errors", "clock"}),
 )
 """Each line may use the lines below it, never up, never sideways."""
@@ -37,6 +37,7 @@ MAY_START_FAKEHUB = ("klaud/cli/demo*.py", "klaud/cli/scene*.py", "klaud/cli/ini
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "github": ("klaud/github/*",),
     "dulwich": ("klaud/github/*",),
+    "yaml": ("klaud/yaml12.py", "klaud/fakehub/*"),
     "requests": ("klaud/github/*", "klaud/records/*", "klaud/feeds.py"),
     "urllib3": ("klaud/github/*", "klaud/records/*", "klaud/feeds.py"),
     "tenacity": ("klaud/github/*", "klaud/records/*", "klaud/feeds.py"),
