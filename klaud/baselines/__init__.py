@@ -1,0 +1,1 @@
+"""Prove a published number against the CI matrix of the commit that produced it."""
