@@ -1,0 +1,1 @@
+"""Bounded record streams: whatever arrives line by line goes through here."""

@@ -1,0 +1,132 @@
+"""One line to one record: strict JSON, decoded by jiter, with what jiter lets pass checked here.
+
+A record is a JSON object in strict UTF-8 without a byte order mark, without a name twice (also where one is written with
+escapes), NaN, Infinity or a number that overflows to it, without lone surrogates, with integers of at most 4,300 digits
+and nesting of at most 128.
+
+jiter refuses all of that except overflow (``1e999`` becomes infinity) and depth (its own limit is 200). Both are first
+ruled out cheaply and only then looked for exactly. Its messages quote the line: they are never shown.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import math
+from typing import Any, Final, TypeAlias
+
+import jiter
+
+MAX_INTEGER_DIGITS: Final = 4300
+"""Python's own bound for text to int; above it the conversion is quadratic. jiter has the same."""
+
+MAX_DEPTH: Final = 128
+"""Levels of nesting, the record itself included; deeper data is an attack on whatever walks it."""
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+Record: TypeAlias = dict[str, Any]
+
+
+class Refused(str):
+    """Why a line is no record: one of the closed words in ``REASONS``. Holds nothing of the line."""
+
+    __slots__ = ()
+
+
+REASONS: Final = (
+    "ByteOrderMark", "InvalidUtf8", "InvalidJson", "DuplicateName", "NonFiniteNumber", "LoneSurrogate", "IntegerTooLong",
+    "NestingTooDeep", "NotAnObject",
+)  # fmt: skip
+
+
+def decode(line: bytes) -> Record | Refused:
+    """Return the record in ``line`` (one line without its end), or why there is none. Never raises for any bytes."""
+    value = decode_document(line)
+    if type(value) is dict or type(value) is Refused:
+        return value
+    return Refused("NotAnObject")
+
+
+def decode_document(data: bytes) -> Any | Refused:
+    """Return the JSON value in ``data`` under the same rules, whatever its top-level type, or why there is none."""
+    try:
+        value = jiter.from_json(data, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="keys")
+    except ValueError as error:
+        said = str(error)
+    else:
+        if _may_hold_infinity(value) and _overflows(value):
+            return Refused("NonFiniteNumber")
+        if data.count(b"[") + data.count(b"{") > MAX_DEPTH and too_deep(value):
+            return Refused("NestingTooDeep")
+        return value
+    return _why(data, said)
+
+
+def _may_hold_infinity(value: Any) -> bool:
+    """Tell, at the cost of one pass in C, whether an infinity can be in ``value``.
+
+    marshal writes a float as its eight bytes, so an infinity's last byte (7f or ff) is in its output. Both are rare in
+    other data: a walk in Python costs as much as the decoding and is done only for those.
+    """
+    written = marshal.dumps(value)
+    return b"\x7f" in written or b"\xff" in written
+
+
+def _overflows(value: Any) -> bool:
+    """Tell whether an infinity is anywhere in a decoded value (its depth is at most jiter's 200)."""
+    level = [value]
+    while level:
+        for item in level:
+            if type(item) is float and math.isinf(item):
+                return True
+        level = [part for item in level for part in _parts(item)]
+    return False
+
+
+def too_deep(value: Any) -> bool:
+    """Tell whether a decoded value nests deeper than ``MAX_DEPTH``."""
+    level = [value] if type(value) in (dict, list) else []
+    for _ in range(MAX_DEPTH):
+        level = [part for item in level for part in _parts(item) if type(part) in (dict, list)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: Any) -> Any:
+    if type(value) is dict:
+        return value.values()
+    return value if type(value) is list else ()
+
+
+def _why(line: bytes, said: str) -> Refused:
+    if line.startswith(BYTE_ORDER_MARK):
+        return Refused("ByteOrderMark")
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return Refused("InvalidUtf8")
+    if said.startswith("Detected duplicate key"):
+        return Refused("DuplicateName")
+    if said.startswith("recursion limit exceeded"):
+        return Refused("NestingTooDeep")
+    if said.startswith("number out of range"):
+        return Refused("IntegerTooLong")
+    if said.startswith(("lone leading surrogate", "unexpected end of hex escape")):
+        return Refused("LoneSurrogate")
+    try:
+        json.loads(line.decode("utf-8"), parse_constant=_constant)
+    except _ConstantError:
+        return Refused("NonFiniteNumber")
+    except (ValueError, RecursionError):
+        pass
+    return Refused("InvalidJson")
+
+
+class _ConstantError(Exception):
+    """NaN or an infinity was written out."""
+
+
+def _constant(_text: str) -> float:
+    raise _ConstantError
