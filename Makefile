@@ -10,7 +10,7 @@ demo: $(VENV)/.demo
 	$(BIN)/klaud demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m $(COVER) pytest -n 2 --dist worksteal
 
 check: $(VENV)/.lint
 	$(BIN)/ruff check .
