@@ -1,0 +1,1 @@
+"""One wave: which candidates there are, which may start, and starting them."""
