@@ -118,6 +118,18 @@ class Gateway(Protocol):
         """List the pull requests that a commit belongs to."""
         ...
 
+    # -- contents
+    def contents(self, path: str, ref: str, limit: int) -> bytes | model.Missing:
+        """Return one file's bytes at a commit (also of a fork's open pull request), at most ``limit`` bytes.
+
+        More: ReadFailedError that names the limit. A directory, a submodule or a link is Missing.
+        """
+        ...
+
+    def merge_base(self, base: str, head: str) -> Oid | model.Missing:
+        """Return the commit at which ``head`` (an oid) left ``base`` (a branch or oid): what its diff is taken against."""
+        ...
+
     # -- writes
     def create_pull(self, *, head: str, base: str, title: str, body: str, draft: bool) -> model.Pull:
         """Open a pull request from a branch of this repository."""
