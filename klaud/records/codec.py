@@ -29,15 +29,23 @@ Record: TypeAlias = dict[str, Any]
 
 
 class Refused(str):
-    """Why a line is no record: one of the closed words in ``REASONS``. Holds nothing of the line."""
+    """Why a line is no record: one of the closed words in ``MEANING``. Holds nothing of the line."""
 
     __slots__ = ()
 
 
-REASONS: Final = (
-    "ByteOrderMark", "InvalidUtf8", "InvalidJson", "DuplicateName", "NonFiniteNumber", "LoneSurrogate", "IntegerTooLong",
-    "NestingTooDeep", "NotAnObject",
-)  # fmt: skip
+MEANING: Final = {
+    "ByteOrderMark": "it begins with a byte order mark",
+    "InvalidUtf8": "it is not UTF-8",
+    "InvalidJson": "it is not JSON",
+    "DuplicateName": "an object in it has a name twice",
+    "NonFiniteNumber": "a number in it is not finite",
+    "LoneSurrogate": "a string in it has half a surrogate pair",
+    "IntegerTooLong": f"an integer in it has more than {MAX_INTEGER_DIGITS} digits",
+    "NestingTooDeep": f"it nests deeper than {MAX_DEPTH} levels",
+    "NotAnObject": "it is JSON, but not an object",
+}
+"""Every word a ``Refused`` may be, with what it means to a person."""
 
 
 def decode(line: bytes) -> Record | Refused:

@@ -89,13 +89,19 @@ class Framer:
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> list[bytes]:
         """Return the lines that ``chunk`` completes, without LF and one trailing CR, and without blank and refused ones."""
-        lines = self.frame(chunk)
-        del chunk
-        return list(filter(None, lines))
+        try:
+            return list(filter(None, self.frame(chunk)))
+        finally:
+            del chunk  # an error that passes through this frame must not show what was in it
 
     def finish(self) -> list[bytes]:
         """End the file: return its unfinished last line, if that counts as one. A second call returns nothing."""
         return list(filter(None, self.frame_rest()))
+
+    def abandon(self) -> None:
+        """Forget the unfinished line: the stream has failed elsewhere, and nothing of it may stay in memory."""
+        self._forget()
+        self._finished = True
 
     def frame(self, chunk: bytes | bytearray | memoryview) -> list[bytes]:
         """Do as ``feed`` does, but keep one entry for each physical line: ``b""`` for a blank or refused one."""
