@@ -18,6 +18,7 @@ from msgspec import inspect
 
 from klaud import errors, names, yaml12
 from klaud.planner import model as planner_model
+from klaud.review import model as review_model
 from klaud.session import model as session_model
 
 if TYPE_CHECKING:
@@ -59,8 +60,10 @@ class Config(session_model.Section, frozen=True, kw_only=True):
     """What a wave may start and spend."""
     session: session_model.Policy = session_model.Policy()
     """How a session is driven and what bounds it."""
+    review: review_model.Policy = review_model.Policy()
+    """Who decides whether an open pull request already does what a candidate would do."""
     renames: dict[str, str] = msgspec.field(default_factory=dict)
-    """Moved configuration files, old path -> new path: a family's identity is its file and key."""
+    """Moved configuration files, old path -> new path, for every benchmark: a family's identity is its file and key."""
     benchmarks: Annotated[tuple[planner_model.Benchmark, ...], msgspec.Meta(min_length=1)]
     """The benchmark matrices of this repository."""
 
@@ -117,7 +120,26 @@ def parse(raw: bytes, *, where: str = PLACE) -> Config:
     if data is None:
         message = f"{where}: the file is empty"
         raise errors.InputError(message, advice="Run klaud init to write a commented starting file.")
-    return convert(data, Config, where=where)
+    config = convert(data, Config, where=where)
+    _check_documents(config, where)
+    return msgspec.structs.replace(
+        config,
+        benchmarks=tuple(
+            msgspec.structs.replace(one, renames={**config.renames, **one.renames}) for one in config.benchmarks
+        ),
+    )
+
+
+def _check_documents(config: Config, where: str) -> None:
+    """Refuse what is empty where something must be: layouts, and the place of the rows."""
+    for index, one in enumerate(config.benchmarks):
+        at = f"{where}: benchmarks[{index}]"
+        if not one.generator.layouts:
+            message = f"{at}.generator.layouts: at least one layout is needed"
+            raise errors.InputError(message)
+        if bool(one.rows.feed) == bool(one.rows.file):
+            message = f"{at}.rows: exactly one of feed and file is needed"
+            raise errors.InputError(message)
 
 
 def is_paused(config: Config, environment: Mapping[str, str]) -> str | None:

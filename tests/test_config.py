@@ -21,7 +21,8 @@ MINIMAL: dict[str, Any] = yaml.safe_load(
 benchmarks:
   - generator:
       layouts:
-        - commands: [[python, "{root}/matrix.py", "{family}"]]
+        - inputs: [matrix.py]
+          commands: [[python, "{root}/matrix.py", "{family}"]]
     rows: {feed: "https://example.test/rows.json"}
     sources: [{file: candidates.jsonl}]
     workflows: {smoke: smoke.yml, final: final.yml}
@@ -176,7 +177,7 @@ def test_the_schema_for_editors_agrees_with_the_decoder(path: str, value: Any) -
     """What the decoder accepts, the schema accepts; the schema accepts more only where rules span several values."""
     data = changed(path, value)
     wrong = refusal(data)
-    spanning = ("is exactly one of", "are named", "is among")
+    spanning = ("is exactly one of", "are named", "is among", "at least one layout", "exactly one of feed")
     if wrong is None:
         SCHEMA.validate(data)
     else:

@@ -117,7 +117,7 @@ def _struct(info: inspect.StructType, definitions: _Definitions) -> dict[str, An
         for field in info.fields:
             body = _schema(field.type, definitions)
             one = {"description": fields[field.name], **body}
-            if field.default is not msgspec.NODEFAULT:
+            if field.default is not msgspec.NODEFAULT and field.default is not msgspec.UNSET:
                 one["default"] = _plain(field.default, definitions)
             properties[definitions.key(field)] = one
         required = [definitions.key(field) for field in info.fields if field.required]
@@ -236,7 +236,7 @@ def _default(field: inspect.Field, inner: type[Any] | None) -> str:
     value: Any = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
     if isinstance(value, msgspec.Struct):
         return "see there"
-    if value is None:
+    if value is None or value is msgspec.UNSET or value is msgspec.NODEFAULT:
         return "none"
     if inner is not None and not value:
         return "none"
@@ -245,7 +245,7 @@ def _default(field: inspect.Field, inner: type[Any] | None) -> str:
 
 def _at(path: str, key: str, kind: str) -> str:
     step = f"{path}.{key}" if path else key
-    return f"{step}[]" if kind == "list of" else step
+    return {"list of": f"{step}[]", "mapping of": f"{step}.*"}.get(kind, step)
 
 
 def _anchor(path: str) -> str:
@@ -262,7 +262,8 @@ def _kind(info: inspect.Type) -> tuple[str, type[Any] | None]:
             kind, inner = _kind(info.item_type)
             return ("list of", inner) if inner is not None else (f"list of {kind}", None)
         case inspect.DictType():
-            return f"mapping of {_kind(info.value_type)[0]}", None
+            kind, inner = _kind(info.value_type)
+            return ("mapping of", inner) if inner is not None else (f"mapping of {kind}", None)
         case inspect.UnionType():
             kinds = [_kind(one) for one in info.types]
             inner = next((one for _, one in kinds if one is not None), None)

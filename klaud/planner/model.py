@@ -5,10 +5,12 @@ The records that pass between the jobs of a wave are in ``files``.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
+from klaud.baselines import model as baselines_model
+from klaud.baselines import settings as baselines_settings
 from klaud.session import model as session_model
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
@@ -19,9 +21,6 @@ Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
 """A text that is not empty."""
-
-Meaning: TypeAlias = Literal["throughput-only"]
-
 
 class Capacity(session_model.Section, frozen=True, kw_only=True):
     """Where to ask whether a target has room. Neither ``url`` nor ``command``: nothing is asked, everything counts as free.
@@ -113,69 +112,24 @@ class Source(session_model.Section, frozen=True, kw_only=True):
             raise ValueError(message)
 
 
-class OptionalArgument(session_model.Section, frozen=True, kw_only=True):
-    """An argument that older generators may not know: dropped when a generator says so, with a named meaning."""
-
-    argument: Text
-    """The argument as it stands in the commands, e.g. ``--no-evals``."""
-    meaning: Meaning
-    """Which entries to keep when it had to be dropped: ``throughput-only`` drops entries that only evaluate."""
-
-
-class Layout(session_model.Section, frozen=True, kw_only=True):
-    """How one generation of the repository is asked for its matrix."""
-
-    when: tuple[Text, ...] = ()
-    """Files that a commit must have for this layout to be the one; empty: always."""
-    inputs: tuple[Text, ...] = ()
-    """Paths taken from the object store for the generator to run on."""
-    commands: tuple[tuple[Text, ...], ...]
-    """Command alternatives, each a list of arguments; ``{root}``, ``{family}`` and ``{configs}`` are filled in."""
-    configs: tuple[Text, ...] = ()
-    """Globs of the configuration files at ``{configs}``."""
-
-
-class Generator(session_model.Section, frozen=True, kw_only=True):
-    """How the CI matrix of a commit is generated."""
-
-    layouts: Annotated[tuple[Layout, ...], msgspec.Meta(min_length=1)]
-    """Layouts in order; the first whose ``when`` files exist at the commit is used."""
-    optional_arguments: tuple[OptionalArgument, ...] = ()
-    """Arguments that older generators may lack."""
-    fields: dict[str, str] = msgspec.field(default_factory=dict)
-    """Field names of matrix entries -> identity fields, where they differ."""
-
-
-class Rows(session_model.Section, frozen=True, kw_only=True):
-    """Where the published rows are: exactly one of ``feed`` and ``file``."""
-
-    feed: str = ""
-    """An HTTPS address that answers with one JSON list."""
-    file: str = ""
-    """A file of the repository."""
-    fields: dict[str, str] = msgspec.field(default_factory=dict)
-    """Field names of published rows -> identity fields, where they differ."""
-    workflow_info: str = ""
-    """An HTTPS address (or a file) with what is known of runs that GitHub no longer has."""
-
-
-class Benchmark(session_model.Section, frozen=True, kw_only=True):
-    """One benchmark matrix of the repository."""
+class Benchmark(baselines_model.Policy, frozen=True, kw_only=True):
+    """One benchmark matrix of the repository: what its baselines are made of, and what klaud does with it."""
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")] = "benchmark"
     """Its name in messages and briefs; different for each benchmark."""
+    generator: baselines_settings.Generator
+    """How its matrix is generated."""
+    rows: baselines_settings.Rows
+    """Where its published rows are."""
     families: Families = Families(files=("configs/*.yaml",))
     """Which families it has."""
-    generator: Generator
-    """How its matrix is generated."""
-    rows: Rows
-    """Where its published rows are."""
-    equivalences: tuple[str, ...] = ()
-    """Named equivalences between rows and entries that are on."""
-    retired: tuple[str, ...] = ()
-    """Published points that are retired on purpose."""
     sources: Annotated[tuple[Source, ...], msgspec.Meta(min_length=1)]
     """Where its candidates come from."""
+    recipes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Glob of families (``<file>:<key>``) -> globs of files that belong to such a family alone; ``{key}`` is filled in.
+    An open pull request that edits one of them blocks the family's candidates."""
+    shared: tuple[Text, ...] = ()
+    """Globs of files that may matter to every family (a generator): a reviewer is asked about edits of them."""
     workflows: session_model.Workflows
     """What klaud starts for it."""
     edit_scope: session_model.EditScope | None = None
