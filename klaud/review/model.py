@@ -25,6 +25,7 @@ Reason: TypeAlias = Literal[
     "pulls-incomplete",  # the listing of open pull requests is not all there is
     "files-incomplete",  # a pull request's file list is not all there is
     "entry-unknown",  # a pull request edits the family's file, and what it does to the entry could not be read
+    "too-many-pulls",  # more pull requests are undecided than one question may hold
     "reviewed",  # a reviewer decided; the rules could not
     "decision-missing",  # the reviewer said nothing about this candidate
     "decision-malformed",  # the reviewer's answer is not a decision
