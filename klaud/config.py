@@ -17,7 +17,8 @@ import msgspec
 from msgspec import inspect
 
 from klaud import errors, names, yaml12
-from klaud.planner import model as planner_model
+from klaud.planner import settings as planner_settings
+from klaud.recovery import model as recovery_model
 from klaud.review import model as review_model
 from klaud.session import model as session_model
 
@@ -56,15 +57,17 @@ class Config(session_model.Section, frozen=True, kw_only=True):
     """True: every verb that writes stops with a message; observation goes on."""
     candidate_workflow: Annotated[str, msgspec.Meta(pattern=_WORKFLOW_FILE)] = "klaud-candidate.yml"
     """File name of the workflow that runs one session."""
-    planner: planner_model.Policy = planner_model.Policy()
+    planner: planner_settings.Policy = planner_settings.Policy()
     """What a wave may start and spend."""
+    recovery: recovery_model.Policy = recovery_model.Policy()
+    """What one sweep may do, how long it waits, and what counts as a leak."""
     session: session_model.Policy = session_model.Policy()
     """How a session is driven and what bounds it."""
     review: review_model.Policy = review_model.Policy()
     """Who decides whether an open pull request already does what a candidate would do."""
     renames: dict[str, str] = msgspec.field(default_factory=dict)
     """Moved configuration files, old path -> new path, for every benchmark: a family's identity is its file and key."""
-    benchmarks: Annotated[tuple[planner_model.Benchmark, ...], msgspec.Meta(min_length=1)]
+    benchmarks: Annotated[tuple[planner_settings.Benchmark, ...], msgspec.Meta(min_length=1)]
     """The benchmark matrices of this repository."""
 
     def __post_init__(self) -> None:
@@ -84,7 +87,7 @@ class Config(session_model.Section, frozen=True, kw_only=True):
         login = self.bot_login or ("github-actions[bot]" if self.bot == GITHUB_ACTIONS_BOT else "klaud")
         return login, f"{self.bot}+{login}@users.noreply.github.com"
 
-    def benchmark(self, name: str) -> planner_model.Benchmark:
+    def benchmark(self, name: str) -> planner_settings.Benchmark:
         """Return the benchmark of that name; InputError names those there are."""
         for benchmark in self.benchmarks:
             if benchmark.name == name:
