@@ -56,6 +56,7 @@ PURE_FILES = (
     "klaud/errors.py",
     "klaud/names.py",
     "klaud/*/model.py",
+    "klaud/*/settings.py",
     "klaud/*/codec.py",
     "klaud/*/decide.py",
     "klaud/*/decide_*.py",
