@@ -106,13 +106,11 @@ class Malformed(Record, frozen=True, kw_only=True):
 class Entry(Record, frozen=True, kw_only=True):
     """One point of a producer's matrix (a ``conc`` list is already expanded).
 
-    ``position`` is the index of the matrix entry that it came from. ``settings`` is everything of that entry outside
-    the identity, flattened to ``path: text``; it explains ambiguity and changed recipes and takes no part in a match.
+    ``position`` is the index of the matrix entry that it came from.
     """
 
     position: int
     identity: Identity
-    settings: Mapping[str, str] = {}
     fingerprint: str | None = None
 
 
@@ -308,9 +306,9 @@ class Verdict(Record, frozen=True, kw_only=True):
     """What is proven about one family.
 
     ``points`` are the tied points, also where the family is deferred for others. ``equivalences`` counts, by name, the
-    points that needed one. ``retired`` lists published points that the retirement table excuses (their digests).
-    ``unpublished`` counts points of the current matrix that nobody published. ``malformed`` counts the rows of the
-    whole feed that could not be read.
+    points that needed one. ``siblings`` holds at most MAX_EXAMPLES of ``sibling_count``. ``retired`` lists published
+    points that the retirement table excuses (their digests). ``unpublished`` counts points of the current matrix that
+    nobody published.
     """
 
     benchmark: str
@@ -321,6 +319,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     equivalences: Mapping[str, int] = {}
     dropped: tuple[str, ...] = ()
     siblings: tuple[Sibling, ...] = ()
+    sibling_count: int = 0
     retired: tuple[str, ...] = ()
     unpublished: int = 0
 

@@ -18,8 +18,8 @@ Equivalence: TypeAlias = Literal[
 ]
 """The named equivalences of baselines.md 3; each is off unless the configuration names it."""
 
-Transform: TypeAlias = Literal["", "image", "host", "scenario", "offload", "lower"]
-"""Named normalisations of a value; ``identity.py`` says what each does."""
+Transform: TypeAlias = Literal["", "image", "runner", "lower"]
+"""Named normalisations of a text; ``identity.py`` says what each does."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
@@ -30,7 +30,8 @@ class Field(Setting, frozen=True, kw_only=True):
     """One field of the identity.
 
     ``row`` and ``entry`` are where it is read: a key, or keys joined by dots; of several, the first that is there.
-    Empty: the field's own name. ``default`` stands for an absent value and makes the field optional.
+    Empty: the field's own name. A path that ends in ``?`` reads as whether there is such a key. ``default`` stands for
+    an absent or null value and makes the field optional.
     """
 
     type: Literal["text", "integer", "number", "flag"] = "text"
@@ -40,9 +41,13 @@ class Field(Setting, frozen=True, kw_only=True):
     entry: str | tuple[str, ...] = ()
     """Where a matrix entry has it."""
     default: Scalar | msgspec.UnsetType = msgspec.UNSET
-    """What an absent value means, on both sides; unset: the field is required in rows."""
+    """What an absent value means, on both sides; unset: the field is required."""
     transform: Transform = ""
     """A named normalisation, applied on both sides."""
+    entry_transform: Transform = ""
+    """A named normalisation, applied to matrix entries only, before ``values``."""
+    values: Mapping[str, Scalar] = {}
+    """Matrix words to published words (``dram: "on"``); a word that is not here stays as it is."""
     scope: bool = False
     """True for the coarse fields by which a row that matches nothing is attributed to a family."""
     varies: bool = False

@@ -1,0 +1,177 @@
+"""The built-in identity of inference benchmarks, and a schema made ready for reading rows and entries.
+
+What makes two points the same is data. ``INFERENCE`` has the fields of baselines.md 1 and 3 with the places where the
+published rows and the matrix entries of such repositories have them; a configuration adds, replaces, or starts from
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from klaud.baselines import model, settings
+
+ROLES = ("prefill", "decode")
+
+
+def _role(role: str) -> dict[str, settings.Field]:
+    """Return the four columns of one role; a single-node entry has them at its top level, for both roles."""
+    integer = settings.Field(type="integer")
+    return {
+        f"{role}_tp": msgspec.structs.replace(integer, entry=(f"{role}.tp", "tp")),
+        f"{role}_ep": msgspec.structs.replace(integer, entry=(f"{role}.ep", "ep"), default=1),
+        f"{role}_dp_attention": settings.Field(type="flag", entry=(f"{role}.dp-attn", "dp-attn"), default=False),
+        f"{role}_num_workers": msgspec.structs.replace(integer, entry=(f"{role}.num-worker",), default=0),
+    }
+
+
+INFERENCE: Mapping[str, settings.Field] = {
+    "model": settings.Field(entry=("model-prefix",), scope=True),
+    "hardware": settings.Field(entry=("runner",), entry_transform="runner", scope=True),
+    "framework": settings.Field(scope=True),
+    "precision": settings.Field(scope=True),
+    "spec_method": settings.Field(entry=("spec-decoding",), default="none", scope=True),
+    "disagg": settings.Field(type="flag", default=False),
+    "is_multinode": settings.Field(type="flag", entry=("prefill?",), default=False),
+    "benchmark_type": settings.Field(
+        entry=("scenario-type",),
+        default="single_turn",
+        values={"agentic-coding": "agentic_traces", "fixed-seq-len": "single_turn"},
+    ),
+    "isl": settings.Field(type="integer", default=None),
+    "osl": settings.Field(type="integer", default=None),
+    "offload_mode": settings.Field(entry=("kv-offloading",), default="off", values={"none": "off", "dram": "on"}),
+    "conc": settings.Field(type="integer", list=True),
+    "image": settings.Field(transform="image", varies=True),
+    **_role("prefill"),
+    **_role("decode"),
+}
+"""Model, machine, software, shape of the load, and the two roles of an engine."""
+
+
+class Path(msgspec.Struct, frozen=True):
+    """One place to read a value from: keys from the outside in; ``presence`` asks only whether it is there."""
+
+    keys: tuple[str, ...]
+    presence: bool = False
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """One field made ready: where to read it in a row and in an entry."""
+
+    name: str
+    field: settings.Field
+    row: tuple[Path, ...]
+    entry: tuple[Path, ...]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A policy made ready for reading and matching. ``at`` maps a field's name to its place in an identity."""
+
+    policy: model.Policy
+    readers: tuple[Reader, ...]
+    at: Mapping[str, int]
+    scope: tuple[int, ...]
+    fixed: tuple[int, ...]
+    used: frozenset[tuple[str, ...]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the identity's field names in order."""
+        return tuple(reader.name for reader in self.readers)
+
+    def scope_of(self, identity: model.Identity) -> tuple[model.Value, ...]:
+        """Return the coarse part of an identity, by which a row is attributed to families."""
+        return tuple(identity[i] for i in self.scope)
+
+    def point_of(self, identity: model.Identity) -> tuple[model.Value, ...]:
+        """Return an identity without what a candidate may change: what "the same point, published again" means."""
+        return tuple(identity[i] for i in self.fixed)
+
+    def named(self, identity: model.Identity) -> dict[str, model.Value]:
+        """Return an identity by field name."""
+        return dict(zip(self.names, identity, strict=True))
+
+
+class SchemaError(ValueError):
+    """The configured identity cannot work; the message says which part and why."""
+
+
+def paths(spec: str | tuple[str, ...], name: str) -> tuple[Path, ...]:
+    """Return the places that ``spec`` names; empty means the field's own ``name``."""
+    texts = (spec,) if isinstance(spec, str) else spec
+    found = []
+    for text in [each for each in texts if each] or [name]:
+        presence = text.endswith("?")
+        found.append(Path(tuple(text.removesuffix("?").split(".")), presence))
+    return tuple(found)
+
+
+def look(raw: Mapping[str, Any], places: tuple[Path, ...]) -> Any:
+    """Return the value at the first place that has one that is not null, else None."""
+    for place in places:
+        value: Any = raw
+        for key in place.keys:
+            value = value.get(key) if isinstance(value, dict) else None
+            if value is None:
+                break
+        if place.presence:
+            return value is not None
+        if value is not None:
+            return value
+    return None
+
+
+_NEEDED_BY_EQUIVALENCE: Mapping[str, tuple[str, ...]] = {
+    "aggregate-mirror": ("is_multinode", "disagg", *_role("prefill"), *_role("decode")),
+    "one-worker-aggregate-as-single-node": ("is_multinode", "disagg", *_role("prefill"), *_role("decode")),
+    "agentic-single-node-disagg-flag": ("is_multinode", "disagg", "benchmark_type"),
+}
+
+
+def plan(policy: model.Policy) -> Plan:
+    """Return the policy's identity made ready; SchemaError where it cannot work."""
+    fields: dict[str, settings.Field] = dict(INFERENCE) if policy.identity.base == "inference" else {}
+    fields.update(policy.identity.fields)
+    if not fields:
+        raise SchemaError(
+            f"benchmark {policy.name}: the identity has no fields (identity.base is none, none are named)"
+        )
+    for where, mapping in (("rows.fields", policy.rows.fields), ("generator.fields", policy.generator.fields)):
+        for name in mapping:
+            if name not in fields:
+                raise SchemaError(f"benchmark {policy.name}: {where} names {name!r}, which is no field of the identity")
+    for name in policy.equivalences:
+        missing = [field for field in _NEEDED_BY_EQUIVALENCE[name] if field not in fields]
+        if missing:
+            raise SchemaError(f"benchmark {policy.name}: equivalence {name} needs the identity field {missing[0]}")
+    for retired in policy.retired:
+        for name in retired.match:
+            if name not in fields:
+                raise SchemaError(f"benchmark {policy.name}: retired names {name!r}, which is no field of the identity")
+    lists = [name for name, field in fields.items() if field.list]
+    if len(lists) > 1:
+        raise SchemaError(f"benchmark {policy.name}: only one field may be a list, not {' and '.join(lists)}")
+    readers = tuple(
+        Reader(
+            name,
+            field,
+            paths(policy.rows.fields.get(name, field.row), name),
+            paths(policy.generator.fields.get(name, field.entry), name),
+        )
+        for name, field in fields.items()
+    )
+    if all(field.varies for field in fields.values()):
+        raise SchemaError(f"benchmark {policy.name}: every field of the identity varies, so no two points differ")
+    used = {place.keys for reader in readers for place in reader.entry if not place.presence}
+    return Plan(
+        policy=policy,
+        readers=readers,
+        at={reader.name: i for i, reader in enumerate(readers)},
+        scope=tuple(i for i, reader in enumerate(readers) if reader.field.scope),
+        fixed=tuple(i for i, reader in enumerate(readers) if not reader.field.varies),
+        used=frozenset(used),
+    )
