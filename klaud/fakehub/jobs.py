@@ -1,0 +1,5 @@
+"""What a job does (first form)."""
+
+from typing import Any
+
+Handler = Any

@@ -1,0 +1,12 @@
+"""The hub's REST routes, by what they are about."""
+
+from klaud.fakehub.call import Router
+from klaud.fakehub.routes import accounts, git_data, issues, pulls
+
+
+def build_router() -> Router:
+    """Return the table of all routes."""
+    router = Router()
+    for part in (accounts, git_data, issues, pulls):
+        part.add_routes(router)
+    return router
