@@ -88,7 +88,8 @@ class Intent(Base, frozen=True, kw_only=True, tag="intent"):
     """About to have one outward effect. ``seq`` counts intents of this ledger from 0; recovery's own go on counting.
 
     ``oids``: for a push, every oid about to be pushed as klaud's own. ``number``: pull request. ``digest``: SHA-256 of
-    title and body as klaud renders them. ``marker``: what a dispatched run carries in its name.
+    title and body as klaud renders them. ``marker``: what a dispatched run carries in its name. ``retry``: why a run is
+    started again; it is counted against a budget of its own.
     """
 
     seq: int
@@ -101,6 +102,7 @@ class Intent(Base, frozen=True, kw_only=True, tag="intent"):
     ref: str = ""
     digest: str = ""
     marker: str = ""
+    retry: Literal["", "repair", "infrastructure"] = ""
 
 
 class Effected(Base, frozen=True, kw_only=True, tag="effect"):
