@@ -1,4 +1,4 @@
-"""Print the benchmark matrix of the codecs repository as it stood before evaluations: the option ``--no-evals`` is not known."""
+"""Print the benchmark matrix of the codecs repository, before evaluations: ``--no-evals`` is not known."""
 
 from __future__ import annotations
 
