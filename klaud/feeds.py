@@ -1,0 +1,309 @@
+"""Bounded JSON over HTTPS for everything that is not GitHub: published rows, candidate sources, capacity.
+
+A feed is one JSON document, or JSONL (one object a line). It is asked for plainly (``identity``), with up to three tries
+before its body begins; no redirect is followed; http is accepted to this machine only; a TLS failure is final.
+
+Promises: a feed that fails is an error and never an empty list (503, a page of HTML, half a JSON, ``[]`` where rows are
+needed: each has its own sentence). One bad row never ends the others: it is left out, counted, and the newest are named.
+Nothing of the answer, and no address, is in an error; ``name`` says in the caller's words which feed it was.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import random
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from klaud import clock as clocks
+from klaud.records import acquire, codec, errors, framer, limits, reader, response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import requests
+
+DOCUMENT_BYTES: Final = 64 * limits.MIB
+"""The largest feed: it is held whole in memory, several times its size when decoded."""
+
+IDLE_SECONDS: Final = 30
+"""The longest wait for the network to say anything more."""
+
+ACCEPT: Final = "application/json, application/x-ndjson"
+
+LATER: Final = frozenset({408, 425, 429, *range(500, 600)})
+"""A feed's server may answer anything of the 500s while it is deployed: each is tried again."""
+
+POLICY: Final = acquire.Policy(later=LATER)
+
+Shape: TypeAlias = Literal["list", "object", "any"]
+
+_UNAVAILABLE: Final = frozenset({
+    "connection-failed", "response-unavailable", "body-failed", "read-timeout", "deadline-exceeded",
+})  # fmt: skip
+_INVALID: Final = frozenset({"response-invalid", "response-status", "redirected", "download-limit"})
+
+
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_SCANNER: Final = json.JSONDecoder(parse_int=len, parse_float=len, strict=False)
+"""Only finds where an item ends: what it holds is decoded strictly afterwards."""
+
+
+class BadRow(msgspec.Struct, frozen=True):
+    """One row that was left out. ``place`` is its line (JSONL) or its position from 1 (a list); ``reason`` klaud's word."""
+
+    place: int
+    reason: str
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """The rows of a feed. ``malformed`` counts what was left out; ``bad`` names the newest of these, at most 100."""
+
+    rows: tuple[dict[str, Any], ...]
+    malformed: int = 0
+    bad: tuple[BadRow, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Web:
+    """How the network is reached: the clock that waits are slept on, the retry policy, a session of the caller's, chance."""
+
+    clock: clocks.Clock = dataclasses.field(default_factory=clocks.SystemClock)
+    policy: acquire.Policy = POLICY
+    session: requests.Session | None = None
+    chance: Callable[[], float] = random.random
+
+
+def fetch_json(
+    url: str,
+    *,
+    name: str = "the feed",
+    shape: Shape = "any",
+    limit_bytes: int = DOCUMENT_BYTES,
+    idle_seconds: int = IDLE_SECONDS,
+    deadline: float | None = None,
+    headers: Mapping[str, str] | None = None,
+    web: Web | None = None,
+) -> Any:
+    """Return the one JSON document at ``url``, of the top-level type that ``shape`` names.
+
+    ``limit_bytes`` bounds its size, ``idle_seconds`` each wait for the network, ``deadline`` all of it (on the clock's
+    monotonic scale; none). StreamError: ``feed-unavailable`` where it may be there later, ``feed-invalid`` where the
+    answer is not what was asked for, ``tls-failed``, ``response-forbidden``, ``address-refused``.
+    """
+    bounds = limits.Limits(file_bytes=limit_bytes, idle_seconds=idle_seconds)
+    raw = _fetch(acquire.Call(url, headers={"Accept": ACCEPT, **(headers or {})}), name, bounds, deadline, web or Web())
+    value = document(raw, name=name, shape=shape)
+    del raw
+    if isinstance(value, errors.StreamError):
+        raise value
+    return value
+
+
+def fetch_rows(
+    url: str,
+    *,
+    name: str = "the feed",
+    limit_bytes: int = DOCUMENT_BYTES,
+    idle_seconds: int = IDLE_SECONDS,
+    deadline: float | None = None,
+    headers: Mapping[str, str] | None = None,
+    allow_empty: bool = False,
+    web: Web | None = None,
+) -> Rows:
+    """Return the rows at ``url``: a JSON list of objects, or JSONL, told apart by the first character.
+
+    No row at all is ``feed-invalid`` unless ``allow_empty``: a feed that lost its rows looks like that. Otherwise as
+    ``fetch_json``.
+    """
+    bounds = limits.Limits(file_bytes=limit_bytes, idle_seconds=idle_seconds)
+    raw = _fetch(acquire.Call(url, headers={"Accept": ACCEPT, **(headers or {})}), name, bounds, deadline, web or Web())
+    found = rows(raw, name=name, allow_empty=allow_empty)
+    del raw
+    if isinstance(found, errors.StreamError):
+        raise found
+    return found
+
+
+def read_rows(path: str, *, name: str = "", limit_bytes: int = DOCUMENT_BYTES, allow_empty: bool = False) -> Rows:
+    """Return the rows of a file, by the same rules; ``feed-unavailable`` where it cannot be read."""
+    name = name or path
+    found: Rows | errors.StreamError
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - read as bytes, at most one byte too many
+            raw = file.read(limit_bytes + 1)
+    except OSError as error:
+        found = errors.StreamError(
+            f"{name} cannot be read: {error.strerror or type(error).__name__}",
+            code="feed-unavailable",
+            advice="Check that the file is there and may be read.",
+        )
+    else:
+        found = rows(raw, name=name, allow_empty=allow_empty) if len(raw) <= limit_bytes else _large(name, limit_bytes)
+        del raw
+    if isinstance(found, errors.StreamError):
+        raise found
+    return found
+
+
+def document(raw: bytes, *, name: str = "the document", shape: Shape = "any") -> Any | errors.StreamError:
+    """Return the JSON value in ``raw`` under the strict rules of ``records.codec``, or the error that says why not."""
+    if fault := _no_data(raw, name):
+        return fault
+    value = codec.decode_document(raw)
+    if isinstance(value, codec.Refused):
+        return _invalid(f"{name} is not usable: {codec.MEANING[value]}", str(value))
+    if shape == "list" and type(value) is not list:
+        return _invalid(f"{name} is {_kind(value)}, and a list is needed", "NotAList")
+    if shape == "object" and type(value) is not dict:
+        return _invalid(f"{name} is {_kind(value)}, and an object is needed", "NotAnObject")
+    return value
+
+
+def rows(raw: bytes, *, name: str = "the document", allow_empty: bool = False) -> Rows | errors.StreamError:
+    """Return the rows in ``raw`` (a JSON list of objects, or JSONL), or the error that says why there are none."""
+    start = raw.lstrip(b" \t\r\n")[:1]
+    if not (allow_empty and not start) and (fault := _no_data(raw, name)):
+        return fault
+    found = _listed(raw, name) if start == b"[" else _lined(raw, name)
+    if isinstance(found, errors.StreamError) or found.rows or (allow_empty and not found.malformed):
+        return found
+    if found.malformed:
+        why = codec.MEANING.get(found.bad[-1].reason, "it is too long")
+        return _invalid(f"{name} has {found.malformed} rows and none is usable: of the last one, {why}", "NoRow")
+    return _invalid(f"{name} has no row: an empty answer is not taken for an empty wish", "NoRow")
+
+
+def _fetch(call: acquire.Call, name: str, bounds: limits.Limits, deadline: float | None, web: Web) -> bytes:
+    session = web.session or acquire.new_session()
+    fault: errors.StreamError | None = None
+    raw = b""
+    try:
+        opened = response.Response(session, call, web.clock, bounds, web.policy, deadline=deadline, chance=web.chance)
+        raw = _whole(opened, bounds)
+    except errors.StreamError as error:
+        fault = _named(error, name)
+    finally:
+        del call
+        if web.session is None:
+            session.close()
+    if fault is not None:
+        raise fault
+    return raw
+
+
+def _whole(opened: response.Response, bounds: limits.Limits) -> bytes:
+    parts: list[bytes] = []
+    with opened:
+        try:
+            while part := opened.read(bounds.chunk_bytes):
+                if opened.bytes_read > bounds.file_bytes:
+                    break
+                parts.append(part)
+        except BaseException:
+            parts.clear()  # what passes through this frame must not show what was in it
+            raise
+        finally:
+            part = b""
+    if opened.bytes_read > bounds.file_bytes:
+        parts.clear()
+        raise errors.StreamError("too large", code="download-limit", details={"limit_bytes": bounds.file_bytes})
+    return b"".join(parts)
+
+
+def _named(error: errors.StreamError, name: str) -> errors.StreamError:
+    """Say which feed it was, and with the two codes of feeds whether to come back or to correct something."""
+    if error.code == "download-limit":
+        return _large(name, int(error.details["limit_bytes"]))
+    code = "feed-unavailable" if error.code in _UNAVAILABLE else error.code
+    code = "feed-invalid" if error.code in _INVALID else code
+    return errors.StreamError(f"{name}: {error}", code=code, status=error.status, details=error.details)
+
+
+def _no_data(raw: bytes, name: str) -> errors.StreamError | None:
+    if not raw or raw.isspace():
+        return _invalid(f"{name} is empty", "Empty")
+    if raw[:1024].lstrip()[:1] == b"<":
+        return _invalid(f"{name} is a page of HTML or XML, and JSON is needed", "NotJson")
+    return None
+
+
+def _listed(raw: bytes, name: str) -> Rows | errors.StreamError:
+    items = _items(raw)
+    if items is None:
+        why = codec.decode_document(raw)
+        reason = str(why) if isinstance(why, codec.Refused) else "InvalidJson"
+        return _invalid(f"{name} begins as a list and is not usable: {codec.MEANING[reason]}", reason)
+    bad: collections.deque[BadRow] = collections.deque(maxlen=framer.SKIPS_NAMED)
+    malformed = 0
+    kept = []
+    for place, item in enumerate(items, 1):
+        row = codec.decode(item)
+        if isinstance(row, codec.Refused):
+            malformed += 1
+            bad.append(BadRow(place, str(row)))
+        else:
+            kept.append(row)
+    return Rows(tuple(kept), malformed, tuple(bad))
+
+
+def _items(raw: bytes) -> Iterable[bytes] | None:
+    """Cut a JSON list into its items' bytes, or return None where it is not one list to its end."""
+    try:
+        return map(bytes, msgspec.json.decode(raw, type=list[msgspec.Raw]))
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return _leniently(raw.decode("utf-8", "surrogateescape"))
+
+
+def _leniently(text: str) -> list[bytes] | None:
+    """Do the same for a list with an item that msgspec refuses as a value: that costs the item and not the list."""
+    at = _SPACE.match(text, text.index("[") + 1).end()  # type: ignore[union-attr]  # matches nothing, too
+    items: list[bytes] = []
+    if text[at : at + 1] != "]":
+        while True:
+            try:
+                _, end = _SCANNER.raw_decode(text, at)
+            except (ValueError, RecursionError):
+                return None
+            items.append(text[at:end].encode("utf-8", "surrogateescape"))
+            at = _SPACE.match(text, end).end()  # type: ignore[union-attr]  # matches nothing, too
+            if text[at : at + 1] != ",":
+                break
+            at = _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]  # matches nothing, too
+    whole = text[at : at + 1] == "]" and _SPACE.fullmatch(text, at + 1)
+    return items if whole else None
+
+
+def _lined(raw: bytes, name: str) -> Rows | errors.StreamError:
+    bounds = limits.Limits(file_bytes=max(len(raw), 1))
+    records = reader.RecordReader(bounds, invalid="skip")
+    kept: list[dict[str, Any]] = []
+    try:
+        for at in range(0, len(raw), bounds.chunk_bytes):
+            kept.extend(records.feed(raw[at : at + bounds.chunk_bytes]))
+        kept.extend(records.finish())
+    except errors.StreamError as error:
+        return errors.StreamError(f"{name}: {error}", code="feed-invalid", details=error.details)
+    bad = tuple(BadRow(skip.file_line_number, skip.reason) for skip in records.framing.skips)
+    return Rows(tuple(kept), records.refused, bad)
+
+
+def _kind(value: object) -> str:
+    kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+def _large(name: str, limit_bytes: int) -> errors.StreamError:
+    return errors.StreamError(
+        f"{name} is larger than the limit of {limit_bytes} bytes",
+        code="feed-invalid",
+        details={"error_type": "DownloadLimit", "limit_bytes": limit_bytes},
+    )
+
+
+def _invalid(message: str, error_type: str) -> errors.StreamError:
+    return errors.StreamError(message, code="feed-invalid", details={"error_type": error_type})

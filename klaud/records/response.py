@@ -1,0 +1,240 @@
+"""The one owner of one HTTP response: it opens it, reads it, and closes it exactly once, whatever happens.
+
+States: ``OPENING`` (may be tried again, see ``acquire``) -> ``HANDED_OFF`` (one GET, no sleep, nothing is tried again)
+-> ``EXHAUSTED | FAILED | CLOSED``. What is handed off has status 200 and a body whose end can be told: a declared length
+or chunked encoding, in plain bytes or gzip. A body that ends early is an error, also inside gzip, where other readers are
+silent.
+
+Promises: bytes are decoded bytes, at most what was asked for at once, so that a compression bomb stops at the framer's
+file limit; the idle limit counts waiting for the network only; an error holds nothing of the answer, nor does a frame it
+passes through. The caller's own exception passes through as the same object. Closing takes at most 5 s and never raises:
+the connection is given up, and ``close_failed`` says so.
+
+Non-promise: the caller's deadline is looked at before each read; one read may outlast it by the idle limit.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+import zlib
+from typing import TYPE_CHECKING, Any, Self
+
+import urllib3
+
+from klaud.records import acquire, errors
+from klaud.records.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    import requests
+
+    from klaud.clock import Clock
+
+GZIP = 16 + zlib.MAX_WBITS
+
+
+class State(enum.Enum):
+    """Where a response is in its life."""
+
+    OPENING = "opening"
+    HANDED_OFF = "handed-off"
+    EXHAUSTED = "exhausted"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class Response:
+    """One GET's response as a readable file; use it as a context manager. ``read`` returns ``b""`` at the end."""
+
+    def __init__(
+        self,
+        session: requests.Session,
+        call: acquire.Call,
+        clock: Clock,
+        limits: Limits | None = None,
+        policy: acquire.Policy | None = None,
+        *,
+        deadline: float | None = None,
+        limit_bytes: int | None = None,
+        file_kind: str = "",
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """``limit_bytes``: what the declared length may be at most (the file limit, unless said otherwise)."""
+        self._session: requests.Session | None = session
+        self._call: acquire.Call | None = call
+        self._clock = clock
+        self._limits = limits or Limits()
+        self._policy = policy or acquire.Policy()
+        self._deadline = deadline
+        self._limit_bytes = limit_bytes or self._limits.file_bytes
+        self._file_kind = file_kind
+        self._chance = chance
+        self._response: requests.Response | None = None
+        self._raw: Any = None
+        self._gzip: Any = None
+        self._compressed = b""
+        self.state = State.OPENING
+        self.requests = 0
+        self.sleeps = 0
+        self.closes = 0
+        self.close_failed = False
+        self.bytes_read = 0
+        self.content_type = ""
+
+    def __enter__(self) -> Self:
+        """Open, within the retry policy."""
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close; the exception passes as it is."""
+        self.close()
+
+    def open(self) -> None:
+        """Get the response: the only part that is ever tried again."""
+        session, call, self._session, self._call = self._session, self._call, None, None
+        if session is None or call is None or self.state is not State.OPENING:
+            raise errors.StreamError("this response was already opened", code="stream-closed")
+        got = acquire.get(
+            session,
+            call,
+            self._policy,
+            self._clock,
+            idle_seconds=self._limits.idle_seconds,
+            deadline=self._deadline,
+            chance=self._chance,
+        )
+        self.requests, self.sleeps, self.closes = got.requests, got.sleeps, got.closes
+        fault = got.fault
+        if got.response is not None:
+            self._response, self._raw = got.response, got.response.raw
+            fault = self._inspect(got.response)
+        del got, call, session
+        if fault is not None:
+            self._end(State.FAILED)
+            raise fault
+        self.state = State.HANDED_OFF
+
+    def read(self, size: int) -> bytes:
+        """Return from one to ``size`` decoded bytes as soon as there are any, or ``b""`` at the end of a whole body."""
+        if self.state is State.EXHAUSTED:
+            return b""
+        if self.state is not State.HANDED_OFF:
+            raise errors.StreamError("this response is closed", code="stream-closed")
+        fault: errors.StreamError | None = None
+        data = b""
+        try:
+            if self._deadline is not None and self._clock.monotonic() >= self._deadline:
+                fault = acquire.past_deadline()
+            else:
+                data = self._plain(size) if self._gzip is None else self._unzipped(size)
+        except urllib3.exceptions.ReadTimeoutError:
+            fault = errors.StreamError(
+                f"the host sent nothing for {self._limits.idle_seconds} s",
+                code="read-timeout",
+                details={"timeout_seconds": self._limits.idle_seconds, **self._where()},
+            )
+        except zlib.error:
+            fault = self._broken("DecodeError")
+        except (urllib3.exceptions.HTTPError, OSError, ValueError):
+            fault = self._broken("ConnectionError")
+        except BaseException:
+            self._end(State.FAILED)  # a cancellation, or our bug: it passes as it is
+            raise
+        if fault is not None:
+            del data
+            self._end(State.FAILED)
+            raise fault
+        self.bytes_read += len(data)
+        if not data:
+            self._end(State.EXHAUSTED)
+        return data
+
+    def fail(self) -> None:
+        """Tell that what was read is of no use: nothing more is read."""
+        if self.state is State.HANDED_OFF:
+            self._end(State.FAILED)
+
+    def close(self) -> None:
+        """Close, once; a later call does nothing."""
+        if self.state in {State.OPENING, State.HANDED_OFF}:
+            self._end(State.CLOSED)
+
+    def _end(self, state: State) -> None:
+        self.state = state
+        response, self._response, self._raw, self._gzip, self._compressed = self._response, None, None, None, b""
+        if response is not None:
+            self.closes += 1
+            self.close_failed = not acquire.close_quietly(response.close)
+
+    def _inspect(self, response: requests.Response) -> errors.StreamError | None:
+        """Check the headers of a 200: the end of the body must be tellable, and its size within the limit."""
+        headers = response.headers
+        self.content_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        encoding = headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding in {"gzip", "x-gzip"}:
+            self._gzip = zlib.decompressobj(GZIP)
+        elif encoding not in {"identity", ""}:
+            return self._invalid("the answer is encoded in a way that klaud did not ask for", "ContentEncoding")
+        if headers.get("Transfer-Encoding", "").strip().lower() == "chunked":
+            return None
+        declared = headers.get("Content-Length", "").strip()
+        if not (declared.isascii() and declared.isdigit() and len(declared) < 19):
+            return self._invalid("the answer has neither a length nor chunked encoding", "ContentLength")
+        if int(declared) > self._limit_bytes:
+            return errors.StreamError(
+                f"the file is larger than the limit of {self._limit_bytes} bytes",
+                code="download-limit",
+                details={
+                    "error_type": "DownloadLimit",
+                    "declared_bytes": int(declared),
+                    "limit_bytes": self._limit_bytes,
+                    **self._where(),
+                },
+            )
+        return None
+
+    def _plain(self, size: int) -> bytes:
+        return bytes(self._raw.read1(size, decode_content=False))
+
+    def _unzipped(self, size: int) -> bytes:
+        while True:
+            if self._gzip.eof:
+                self._compressed = self._gzip.unused_data or self._plain(size)
+                if not self._compressed:
+                    return b""
+                self._gzip = zlib.decompressobj(GZIP)  # one more member
+            data: bytes = self._gzip.decompress(self._compressed, size)
+            self._compressed = self._gzip.unconsumed_tail
+            if data:
+                return data
+            if not self._gzip.eof and not self._compressed:
+                self._compressed = self._plain(size)
+                if not self._compressed:
+                    if self._raw.tell():
+                        raise zlib.error("cut")
+                    return b""
+
+    def _where(self) -> dict[str, int | float | str]:
+        where: dict[str, int | float | str] = {"bytes_read": self.bytes_read}
+        if self._file_kind:
+            where["file_kind"] = self._file_kind
+        return where
+
+    def _broken(self, error_type: str) -> errors.StreamError:
+        return errors.StreamError(
+            "the answer broke off before its end",
+            code="body-failed",
+            status=200,
+            details={"error_type": error_type, **self._where()},
+        )
+
+    def _invalid(self, message: str, error_type: str) -> errors.StreamError:
+        return errors.StreamError(
+            message, code="response-invalid", status=200, details={"error_type": error_type, **self._where()}
+        )
