@@ -1,0 +1,128 @@
+"""What the decision table asks about one case, computed once. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import TYPE_CHECKING
+
+from klaud.leases import model as leases
+from klaud.recovery import decide_cases, model, rules_liveness, rules_touch
+
+if TYPE_CHECKING:
+    from klaud.github import model as github
+    from klaud.recovery.decide_cases import Index
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything the rows ask about one case, computed once."""
+
+    case: model.Case
+    sight: model.Sight
+    index: Index
+    policy: model.Policy
+    live: model.Liveness
+    lease: model.Liveness | None
+    pull: github.Pull | None
+    detail: github.PullDetail | None
+    open_ours: int
+    touch: model.Touch | None
+    outcome: leases.Outcome | None
+    pending: tuple[str, ...]
+    finals: tuple[github.Run, ...]
+    counted: dict[str, int]
+
+    @property
+    def setting(self) -> model.Setting:
+        """Who klaud is."""
+        return self.index.setting
+
+    @property
+    def gone(self) -> model.Gone | None:
+        """The proof that the session is over, None where there is none."""
+        return self.live if isinstance(self.live, model.Gone) else None
+
+    @property
+    def newest_final(self) -> github.Run | None:
+        """The newest final run at the exact head."""
+        return self.finals[-1] if self.finals else None
+
+    @property
+    def proof(self) -> tuple[str, ...]:
+        """The proof that the session is over, for the evidence of an action."""
+        return (self.gone.proof,) if self.gone is not None else ()
+
+    @property
+    def number(self) -> int | None:
+        """The number of the session's pull request."""
+        return self.pull.number if self.pull is not None else None
+
+    @property
+    def has_claim(self) -> bool:
+        """Whether a claim of it, or of the forerunner's, still stands."""
+        return self.case.claim is not None or bool(self.case.forerunner)
+
+    @property
+    def nothing_left(self) -> bool:
+        """Whether neither claim nor branch nor open pull request is left."""
+        return not self.has_claim and self.case.branch is None and not any(d.pull.open for d in self.case.pulls)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether its ledger's last record is older than the retention."""
+        ledger = self.case.ledger
+        keep = datetime.timedelta(days=self.policy.retention_days)
+        return ledger is not None and bool(ledger.records) and self.sight.now - ledger.records[-1].at > keep
+
+
+def facts(case: model.Case, sight: model.Sight, index: Index, policy: model.Policy) -> Facts:
+    """Compute what the rows ask about one case."""
+    detail = _main_pull(case, index.setting)
+    ours = [d for d in case.pulls if d.pull.open and decide_cases.is_klaud(d.pull.author, index.setting)]
+    runs = rules_touch.runs_about(detail, case, index) if detail else []
+    touch = next(rules_touch.touches(detail, case, runs, index.setting), None) if detail else None
+    others = [d.pull for d in case.pulls if d.pull.open and not decide_cases.is_klaud(d.pull.author, index.setting)]
+    if touch is None and others:
+        touch = model.Touch(
+            what=f"opened pull request {others[0].number} on the branch", who=rules_touch.who(others[0].author)
+        )
+    return Facts(
+        case=case,
+        sight=sight,
+        index=index,
+        policy=policy,
+        live=rules_liveness.of_case(case, sight, index, policy),
+        lease=_of_lease(case, sight, index),
+        pull=detail.pull if detail else None,
+        detail=detail,
+        open_ours=len(ours),
+        touch=touch,
+        outcome=decide_cases.outcome(case.ledger) if case.ledger else None,
+        pending=decide_cases.pending(case.ledger) if case.ledger else (),
+        finals=tuple(rules_liveness.finals(case, index, detail.pull.head_oid)) if detail else (),
+        counted=counts_of(sight).get(case.key, {}),
+    )
+
+
+def _main_pull(case: model.Case, setting: model.Setting) -> github.PullDetail | None:
+    """Return the pull request that stands for the session: the open one of ours, else an open one, else the newest."""
+    ranked = sorted(
+        case.pulls,
+        key=lambda d: (d.pull.open, d.pull.open and decide_cases.is_klaud(d.pull.author, setting), d.pull.number),
+    )
+    return ranked[-1] if ranked else None
+
+
+def _of_lease(case: model.Case, sight: model.Sight, index: Index) -> model.Liveness | None:
+    record = case.lease.record if case.lease else None
+    return rules_liveness.of_lease(record, sight, index) if isinstance(record, leases.Lease) else None
+
+
+def counts_of(sight: model.Sight) -> dict[str, dict[str, int]]:
+    """Return how many sweeps each session was seen waiting, by session and row."""
+    held = sight.snapshot.observed
+    found: dict[str, dict[str, int]] = {}
+    for count in getattr(getattr(held, "record", None), "counts", ()):
+        found.setdefault(count.session, {})[count.row] = count.sweeps
+    return found

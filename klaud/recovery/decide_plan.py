@@ -1,0 +1,350 @@
+"""From one sight to one plan: every verdict, what stops the sweep, the drain limit, the budget, and what to remember.
+
+Pure. ``wanted`` says what must be read before the rules can decide; the loop reads it and asks again. ``stop`` compares
+what was read with itself: where inputs contradict each other, nothing is written.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from klaud import names
+from klaud.github import model as github
+from klaud.leases import model as leases
+from klaud.recovery import decide, decide_cases, decide_facts, model, rules_liveness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MANY = 3
+"""So many of a kind that must exist and are all missing is a broken read, not a coincidence."""
+
+CLOSE_REQUESTS = 5
+"""Requests to close one draft, at worst: runs on its head, comment, close, and two re-reads."""
+CANCEL_REQUESTS = 4
+"""Requests to end one run, at worst: cancel, verify, force, verify."""
+FINISH_REQUESTS = 30
+"""Requests of one session's ``finish``, at worst: evidence, report, labels, draft state, cancels."""
+BASE_REQUESTS = 6
+"""Requests that acting costs whatever it does: the last listing of klaud's runs and the first re-read."""
+
+
+def heads_wanted(snapshot: leases.Snapshot) -> tuple[str, ...]:
+    """Return the branches whose pull requests must be read: those that exist, and those of sessions that are not settled."""
+    candidates = set(decide_cases.branches(snapshot))
+    for claim in snapshot.claims.values():
+        if isinstance(claim, leases.Held) and isinstance(claim.record, leases.Claim):
+            candidates.add(claim.record.candidate)
+    for ledger in snapshot.ledgers.values():
+        if isinstance(ledger, leases.Ledger) and not decide_cases.is_settled(ledger):
+            candidates.add(ledger.ref[-len("0123456789abcdef-0123456789abcdef") :])
+    for record in snapshot.forerunner:
+        if isinstance(record, leases.Forerunner) and record.kind == "claim":
+            name = record.ref.rpartition("/")[2].partition("-")[2]
+            candidates.update(c for c in (record.candidate, name) if names.is_candidate(c))
+    return tuple(names.branch(c) for c in sorted(candidates) if names.is_candidate(c))
+
+
+class Thinking:
+    """The rules applied to one sight: cases, their facts, their verdicts."""
+
+    def __init__(self, sight: model.Sight, setting: model.Setting, policy: model.Policy) -> None:
+        """Sort the sight and decide every case."""
+        self.sight = sight
+        self.setting = setting
+        self.policy = policy
+        self.index = decide_cases.Index(sight, setting)
+        self.cases = decide_cases.cases(sight, self.index)
+        self.facts = {c.key: decide_facts.facts(c, sight, self.index, policy) for c in self.cases}
+        self.verdicts = tuple(decide.decide_case(self.facts[c.key]) for c in self.cases)
+
+    # -- what is still to be read
+    def wanted(self) -> model.Wanted:
+        """Return what the rules would decide on and have not read."""
+        runs: set[int] = set()
+        jobs: set[int] = set()
+        numbers: set[int] = set()
+        heads: set[str] = set()
+        evidence: list[model.FinalRun] = []
+        for verdict in self.verdicts:
+            case, facts = verdict.case, self.facts[verdict.case.key]
+            if verdict.row == "1":
+                continue
+            if verdict.row not in {"7b", "20"} or case.claim is not None:
+                runs |= self._unread_runs(case)
+                jobs |= self._unread_jobs(case)
+            if case.ledger is not None and not decide_cases.is_settled(case.ledger):
+                have = {d.pull.number for d in case.pulls} | set(self.sight.numbered)
+                numbers |= decide_cases.numbers_of(case.ledger) - have
+            if (
+                verdict.row in {"8", "9", "10", "13", "14"}
+                and facts.pull is not None
+                and facts.pull.head_oid not in self.sight.head_runs
+            ):
+                heads.add(facts.pull.head_oid)
+            final = facts.newest_final
+            if (
+                verdict.row == "9"
+                and final is not None
+                and facts.pull is not None
+                and final.id not in self.sight.evidence
+            ):
+                evidence.append(
+                    model.FinalRun(
+                        wave=case.wave,
+                        candidate=case.candidate,
+                        number=facts.pull.number,
+                        head=facts.pull.head_oid,
+                        run_id=final.id,
+                    )
+                )
+        for lease in self._leases():
+            if lease[0] not in self.index.by_id and lease[0] > 0:
+                runs.add(lease[0])
+            elif isinstance(rules_liveness.of_run(lease[0], self.sight, self.index), model.Alive) and lease[1]:
+                jobs.add(lease[0])
+        return model.Wanted(
+            runs=frozenset(runs),
+            jobs=frozenset(jobs - set(self.sight.jobs)),
+            numbers=frozenset(numbers),
+            head_runs=frozenset(heads) if not runs else frozenset(),
+            evidence=tuple(evidence) if not runs and not heads else (),
+        )
+
+    def _unread_runs(self, case: model.Case) -> set[int]:
+        ids, planner = rules_liveness.session_runs(case, self.index)
+        wanted = {*ids, *rules_liveness.waits_on(case), *(r.planner_run for r in case.forerunner)}
+        if planner is not None:
+            wanted.add(planner)
+        return {run_id for run_id in wanted if run_id not in self.index.by_id and run_id > 0}
+
+    def _unread_jobs(self, case: model.Case) -> set[int]:
+        wanted = {run.id for run in rules_liveness.suspects(case, self.sight, self.index, self.policy)}
+        for record in case.forerunner:
+            state = rules_liveness.of_run(record.planner_run, self.sight, self.index)
+            if (
+                record.job
+                and isinstance(state, model.Alive)
+                and isinstance(self.index.by_id.get(record.planner_run), github.Run)
+            ):
+                wanted.add(record.planner_run)
+        return wanted
+
+    def _leases(self) -> Iterable[tuple[int, str]]:
+        for lease in self.sight.snapshot.leases.values():
+            if isinstance(lease, leases.Held) and isinstance(lease.record, leases.Lease):
+                yield lease.record.holder.run_id, lease.record.holder.job
+        for record in self.sight.snapshot.forerunner:
+            if isinstance(record, leases.Forerunner) and record.kind == "lease":
+                yield record.planner_run, ""
+
+    # -- the plan
+    def plan(self, remaining: int | None) -> model.Plan:
+        """Return the whole plan; ``remaining`` is what is left of the rate limit, None where nobody said."""
+        stop = self.stop()
+        verdicts = [*self.verdicts, *self._lease_verdicts()]
+        counts = self._counts(verdicts)
+        verdicts = _drained(verdicts, self.policy.max_closures)
+        verdicts, cost = _within_budget(verdicts, remaining, self.policy.reserve)
+        known = rules_liveness.zombies(self.sight)
+        still = tuple(sorted(z for z in known if self._still_unfinished(z)))
+        return model.Plan(verdicts=tuple(verdicts), stop=stop, requests=cost, counts=counts, zombies=still)
+
+    def _still_unfinished(self, run_id: int) -> bool:
+        run = self.index.by_id.get(run_id)
+        return not (isinstance(run, github.Missing) or (isinstance(run, github.Run) and run.status == "completed"))
+
+    def _lease_verdicts(self) -> list[model.Verdict]:
+        found: list[model.Verdict] = []
+        taken = {a.ref for v in self.verdicts for a in v.actions if isinstance(a, model.TakeOverLease)}
+        for case in self.cases:
+            if case.lease is None or not isinstance(case.lease.record, leases.Lease) or case.lease.ref in taken:
+                continue
+            live = rules_liveness.of_lease(case.lease.record, self.sight, self.index)
+            found.append(_of_lease(case, case.lease.ref, case.lease.oid, live))
+        for record in self.sight.snapshot.forerunner:
+            if isinstance(record, leases.Forerunner) and record.kind == "lease":
+                name = record.ref.rpartition("/")[2]
+                case = model.Case(key=f"forerunner/{name}", wave="", candidate="", family="", fresh=False)
+                live = rules_liveness.of_run(record.planner_run, self.sight, self.index)
+                found.append(_of_lease(case, record.ref, record.oid, live))
+        return found
+
+    def _counts(self, verdicts: Iterable[model.Verdict]) -> tuple[leases.Count, ...]:
+        before = decide_facts.counts_of(self.sight)
+        held = self.sight.snapshot.observed
+        last = held.record.at if isinstance(held, leases.Held) else None
+        again = last is not None and abs(self.sight.now - last) < datetime.timedelta(seconds=self.policy.count_seconds)
+        found = []
+        for verdict in verdicts:
+            if verdict.waits:
+                seen = before.get(verdict.case.key, {}).get(verdict.row, 0)
+                step = 0 if again and seen else 1
+                found.append(leases.Count(session=verdict.case.key, row=verdict.row, sweeps=seen + step))
+        return tuple(sorted(found, key=lambda c: (c.session, c.row)))
+
+    # -- what stops a sweep
+    def stop(self) -> model.Stop | None:
+        """Return why nothing may be written, None where the inputs agree with each other."""
+        for check in (self._own_unseen, self._runs_contradict, self._pulls_contradict, self._all_missing):
+            why = check()
+            if why:
+                return model.Stop(why=why)
+        return None
+
+    def _own_unseen(self) -> str:
+        sight = self.sight
+        if sight.own is None:
+            return ""
+        match sight.own:
+            case github.Run():
+                pass
+            case github.Missing():
+                return f"our own run {sight.me.run_id if sight.me else 0} answers 404: this token cannot prove any run gone"
+            case model.Unread(what, why):
+                return f"our own run could not be read ({what}: {why})"
+        planners = sight.planners
+        if (
+            isinstance(planners, github.Listing)
+            and planners.complete
+            and sight.own.id not in {r.id for r in planners.items}
+        ):
+            return f"the listing of {decide_cases.workflow_of(sight.own)} does not have our own run {sight.own.id}"
+        return ""
+
+    def _runs_contradict(self) -> str:
+        listing, since = self.sight.listing, self.sight.listing_since
+        if not isinstance(listing, github.Listing) or not listing.complete or since is None:
+            return ""
+        listed = {run.id for run in listing.items}
+        newest = max(listed, default=0)
+        for run in self.index.runs(sorted(self.sight.runs)):
+            login = run.actor.login if run.actor else ""
+            if (
+                login == self.setting.login
+                and run.created_at > since
+                and run.id not in listed
+                and (run.id < newest or not listed)
+            ):
+                return f"run {run.id} of klaud's exists by its id and is not in the listing of klaud's runs"
+        return ""
+
+    def _pulls_contradict(self) -> str:
+        for number, seen in self.sight.numbered.items():
+            if not isinstance(seen, github.PullDetail):
+                continue
+            listing = self.sight.heads.get(seen.pull.head_ref)
+            if (
+                isinstance(listing, github.Listing)
+                and listing.complete
+                and seen.pull.head_repository == self.setting.repository
+            ):
+                return f"pull request {number} exists by its number and is not among those of its head {seen.pull.head_ref}"
+        return ""
+
+    def _all_missing(self) -> str:
+        runs = [r for r in self.sight.runs.values() if not isinstance(r, model.Unread)]
+        listed = isinstance(self.sight.listing, github.Listing) and self.sight.listing.items
+        if len(runs) >= MANY and not listed and all(isinstance(r, github.Missing) for r in runs):
+            return f"all {len(runs)} runs on record answer 404, and no run of klaud's is listed"
+        named = [n for case in self.cases if case.ledger for n in decide_cases.numbers_of(case.ledger)]
+        found = any(isinstance(p, github.Listing) and p.items for p in self.sight.heads.values())
+        numbered = [self.sight.numbered[n] for n in named if n in self.sight.numbered]
+        if len(numbered) >= MANY and not found and all(isinstance(n, github.Missing) for n in numbered):
+            return f"all {len(numbered)} pull requests on record answer 404, and no head has one"
+        return ""
+
+
+def _of_lease(case: model.Case, ref: str, oid: str, live: model.Liveness) -> model.Verdict:
+    match live:
+        case model.Gone(proof=proof):
+            action: model.Action = model.DeleteRef(
+                why="the pass that held this lease is over", evidence=(proof,), ref=ref, oid=oid
+            )
+            state = f"lease of a pass that is over: {proof}"
+        case model.Alive(fact):
+            action = model.Leave(why=fact, code="in-hand")
+            state = f"lease of a live pass: {fact}"
+        case model.Unknown(unread):
+            action = model.Leave(why=f"{unread.what}: {unread.why}", code="error")
+            state = f"lease of an unknown pass: {unread.what}"
+        case model.Zombie(run_id):
+            action = model.Leave(why=f"run {run_id} is a zombie", code="in-hand", person="GitHub's support, or nobody")
+            state = f"lease of a zombie: run {run_id}"
+    return model.Verdict(case=case, row="lease", state=state, actions=(action,))
+
+
+def closes(verdict: model.Verdict) -> bool:
+    """Tell whether a verdict may close a draft."""
+    return any(
+        isinstance(a, model.CloseDraft)
+        or (isinstance(a, model.Finish) and a.as_ != "validated" and a.number is not None)
+        for a in verdict.actions
+    )
+
+
+def _opened(verdict: model.Verdict) -> tuple[datetime.datetime, str]:
+    times = [d.pull.created_at for d in verdict.case.pulls]
+    return max(times, default=datetime.datetime.min.replace(tzinfo=datetime.UTC)), verdict.case.key
+
+
+def _drained(verdicts: list[model.Verdict], most: int) -> list[model.Verdict]:
+    """Keep the closures of the ``most`` oldest drafts; the others wait, whole, for the next sweep."""
+    order = sorted((v for v in verdicts if closes(v)), key=_opened)
+    later = {v.case.key for v in order[most:]}
+    return [
+        _put_off(v, "drain", f"{most} drafts are closed in one sweep at most, oldest first")
+        if v.case.key in later and closes(v)
+        else v
+        for v in verdicts
+    ]
+
+
+def _put_off(verdict: model.Verdict, code: str, why: str) -> model.Verdict:
+    leave = model.Leave(why=why, code="drain" if code == "drain" else "budget")
+    return msgspec.structs.replace(verdict, actions=(leave,))
+
+
+def cost(verdict: model.Verdict) -> int:
+    """Return how many API requests a verdict needs at worst; pushes are not requests."""
+    total = 0
+    for action in verdict.actions:
+        match action:
+            case model.CloseDraft():
+                total += CLOSE_REQUESTS
+            case model.CancelRun():
+                total += CANCEL_REQUESTS
+            case model.Finish():
+                total += FINISH_REQUESTS
+            case _:
+                pass
+    return total
+
+
+def _within_budget(
+    verdicts: list[model.Verdict], remaining: int | None, reserve: int
+) -> tuple[list[model.Verdict], int]:
+    """Put off what the rate limit has no room for: cancels first, then closures from the oldest, then finishes."""
+    total = sum(cost(v) for v in verdicts)
+    worst = total + BASE_REQUESTS if total else 0
+    if remaining is None or remaining - worst >= reserve:
+        return verdicts, worst
+    room = remaining - reserve - BASE_REQUESTS
+    keep: dict[int, model.Verdict] = {}
+    order = sorted(
+        range(len(verdicts)),
+        key=lambda i: (closes(verdicts[i]), cost(verdicts[i]) > CANCEL_REQUESTS, _opened(verdicts[i])),
+    )
+    for i in order:
+        need = cost(verdicts[i])
+        if need and need > room:
+            keep[i] = _put_off(
+                verdicts[i], "budget", f"the rate limit's remainder of {remaining} leaves no room above {reserve}"
+            )
+        else:
+            room -= need
+            keep[i] = verdicts[i]
+    return [keep[i] for i in range(len(verdicts))], worst
