@@ -53,7 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 PlanCode: TypeAlias = Literal[
     "in-recovery", "claimed", "quarantined", "newer-writer", "open-pull-request", "paused", "tombstone", "cool-down",
-    "baseline-unchanged", "family-taken", "beyond-limit",
+    "baseline-unchanged", "pulls-unknown", "conflicting-offers", "beyond-limit",
 ]  # fmt: skip
 """Why a candidate is not looked at in this wave."""
 

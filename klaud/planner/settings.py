@@ -31,7 +31,7 @@ class Capacity(session_model.Section, frozen=True, kw_only=True):
     url: str = ""
     """An HTTPS address that answers with the figures; ``KLAUD_CAPACITY_KEY`` is sent as a bearer token where it is set."""
     command: tuple[str, ...] = ()
-    """A program and its arguments that prints the figures on stdout; it is started without a shell."""
+    """A program and its arguments that prints the figures on stdout; no shell; the key is in its environment."""
     timeout_seconds: Positive = 20
     """Seconds to wait for the answer: a wave must not hang on a cluster's slow scheduler."""
     limit_bytes: Positive = 1_048_576
