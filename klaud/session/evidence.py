@@ -1,0 +1,104 @@
+"""Does the final run cover the frozen baseline? Three answers: verified, unreadable, wrong.
+
+The baseline is the bundle whose digest stands in the ledger; the results are an artifact of the final run, rows in the same
+mapping as published ones. Coverage is by identity (without the fields that a candidate may change), never by count. What
+could not be read is never "wrong": a green run is not thrown away because of a bad read.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from klaud import errors
+from klaud.baselines import codec
+from klaud.session.rules_coverage import Evidence, Frozen, Unreadable, Wrong, cover
+
+if TYPE_CHECKING:
+    from klaud.baselines import schema
+    from klaud.github import gateway as ports
+    from klaud.github import model as hub
+
+ENTRIES = 200
+"""Files in a results artifact: it has one that counts."""
+ZIP_BYTES = 64 * 1_048_576
+"""The artifact as it is downloaded."""
+RESULT_FILES = ("results.json", "results.jsonl")
+
+
+def judge(
+    gateway: ports.Gateway,
+    run: hub.Run,
+    frozen: Frozen | Unreadable,
+    *,
+    plan: schema.Plan,
+    repository: str,
+    host: str,
+    artifact: str,
+    limit: int,
+) -> Evidence:
+    """Return whether ``run``'s results cover ``frozen``. ``limit``: bytes of the unpacked results."""
+    if isinstance(frozen, Unreadable):
+        return frozen
+    rows = _rows(gateway, run.id, artifact, limit)
+    if isinstance(rows, Unreadable | Wrong):
+        return rows
+    decoder = codec.RowCodec(plan, repository=repository, host=host)
+    decoded, _, _ = decoder.decode_all(rows)
+    return cover(frozen.points, decoded, plan)
+
+
+def _rows(gateway: ports.Gateway, run_id: int, name: str, limit: int) -> list[Any] | Unreadable | Wrong:
+    try:
+        listing = gateway.artifacts(run_id)
+    except (errors.RetryLaterError, errors.RefusedWriteError) as error:
+        return Unreadable("listing", f"the artifacts of run {run_id} could not be listed: {type(error).__name__}")
+    named = [artifact for artifact in listing.items if artifact.name == name]
+    if not named:
+        if not listing.complete:
+            return Unreadable("listing", f"the artifacts of run {run_id} are not all listed: {listing.why_not}")
+        return Wrong("no-results")
+    newest = max(named, key=lambda artifact: artifact.id)
+    if newest.expired:
+        return Unreadable("expired", f"the artifact {name} of run {run_id} has expired")
+    if newest.size > ZIP_BYTES:
+        return Unreadable(
+            "too-big", f"the artifact {name} of run {run_id} has {newest.size} bytes, more than {ZIP_BYTES}"
+        )
+    try:
+        data = gateway.download_artifact(newest.id, ZIP_BYTES)
+    except (errors.RetryLaterError, errors.RefusedWriteError) as error:
+        return Unreadable("download", f"the artifact {name} of run {run_id} could not be had: {type(error).__name__}")
+    return unpack(data, limit)
+
+
+def unpack(data: bytes, limit: int) -> list[Any] | Unreadable | Wrong:
+    """Return the rows of a results artifact (a zip), bounded in entries and unpacked bytes."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if len(archive.infolist()) > ENTRIES:
+                return Unreadable("too-big", f"the results artifact has more than {ENTRIES} files")
+            for name in RESULT_FILES:
+                if name not in archive.namelist():
+                    continue
+                with archive.open(name) as file:
+                    text = file.read(limit + 1)
+                if len(text) > limit:
+                    return Unreadable("too-big", f"{name} has more than {limit} bytes")
+                return _parse(name, text)
+    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError, ValueError):
+        return Wrong("results-not-readable")
+    return Wrong("no-results")
+
+
+def _parse(name: str, text: bytes) -> list[Any] | Wrong:
+    try:
+        if name.endswith(".jsonl"):
+            return [msgspec.json.decode(line) for line in text.split(b"\n") if line.strip()]
+        rows = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Wrong("results-not-readable")
+    return rows if isinstance(rows, list) else Wrong("results-not-readable")

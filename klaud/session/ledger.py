@@ -1,0 +1,199 @@
+"""The session's own book: its ledger and its claim, appended to and checked, intent before effect.
+
+Fencing. Every append is a compare-and-swap on the ledger's newest commit; a push of work moves branch, ledger and claim in
+one atomic push, so that whoever lost either of them cannot move the branch. A swap that is lost raises
+``OwnershipLostError``: from then on this book refuses everything, and nothing more is written.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from klaud import errors
+from klaud.github import gateway as ports
+from klaud.leases import codec
+from klaud.leases import model as leases
+from klaud.session import rules_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from klaud import clock as clocks
+    from klaud.leases import store as stores
+
+
+class RejectedError(Exception):
+    """The host refused the branch's part of an atomic push; nothing of it was written. ``reason``: its words, cut."""
+
+    def __init__(self, reason: str, *, moved: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.moved = moved
+
+
+class Book:
+    """One session's ledger and claim, held by this process. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        store: stores.LeaseStore,
+        refs: ports.RefStore,
+        repository: str,
+        key: bytes | None,
+        clock: clocks.Clock,
+        ledger: leases.Ledger,
+        claim: leases.Held,
+    ) -> None:
+        """``ledger`` and ``claim`` as they stand now; ``key``: the record key, where one is set."""
+        self._store = store
+        self._refs = refs
+        self._repository = repository
+        self._key = key
+        self._clock = clock
+        self._ledger = ledger
+        self._claim = claim
+        self._lock = threading.RLock()
+        self._lost = ""
+
+    @property
+    def ledger(self) -> leases.Ledger:
+        """The ledger as this process last saw or wrote it."""
+        return self._ledger
+
+    @property
+    def claim(self) -> leases.Held:
+        """The claim as this process last saw or wrote it."""
+        return self._claim
+
+    @property
+    def view(self) -> rules_ledger.View:
+        """What the ledger says."""
+        return rules_ledger.read(self._ledger.records)
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether ownership was lost."""
+        return bool(self._lost)
+
+    def use(self, store: stores.LeaseStore, refs: ports.RefStore) -> None:
+        """Go on with another ref store (the one that has the work's objects)."""
+        with self._lock:
+            self._store, self._refs = store, refs
+
+    # -- checks
+
+    def claim_ours(self) -> bool | None:
+        """Read the claim's ref from the host: ours, another's (False), or unreadable (None). Writes nothing."""
+        if self._lost:
+            return False
+        try:
+            now = self._refs.list([self._claim.ref])
+        except errors.RetryLaterError:
+            return None
+        except errors.ForbiddenError:
+            return None
+        with self._lock:
+            ours = now.get(self._claim.ref) == self._claim.oid
+            if not ours:
+                self._lost = "the claim is another's"
+        return ours
+
+    def must_be_ours(self) -> None:
+        """Raise OwnershipLostError where ownership is known to be lost."""
+        if self._lost:
+            message = f"session {self._ledger.ref}: {self._lost}"
+            raise errors.OwnershipLostError(message)
+
+    # -- appends
+
+    def append(self, *records: leases.LedgerRecord) -> None:
+        """Append records in one push. OwnershipLostError when the ledger moved."""
+        with self._lock:
+            self.must_be_ours()
+            answer = self._store.append(self._ledger, *records)
+            if not isinstance(answer, leases.Ledger):
+                self._lost = "another process has written its ledger"
+                self.must_be_ours()
+            else:
+                self._ledger = answer
+
+    def intend(self, effect: leases.Effect, **fields: Any) -> leases.Intent:
+        """Write down what is about to be done, before it is done."""
+        with self._lock:
+            intent = leases.Intent(at=self._clock.now(), seq=self.view.next_seq, effect=effect, **fields)
+            self.append(intent)
+            return intent
+
+    def effected(self, intent: leases.Intent, result: Any, **fields: Any) -> None:
+        """Write down what became of an intent."""
+        self.append(
+            leases.Effected(at=self._clock.now(), seq=intent.seq, effect=intent.effect, result=result, **fields)
+        )
+
+    def push(self, intent: leases.Intent, branch: str, expected: str | None, new: str) -> None:
+        """Move the branch, and with it the ledger (the effect) and the claim, all or nothing.
+
+        OwnershipLostError when ledger or claim moved; RejectedError when the branch did or the host refused it;
+        UnclearWriteError when it could not be found out.
+        """
+        with self._lock:
+            self.must_be_ours()
+            record = leases.Effected(at=self._clock.now(), seq=intent.seq, effect=intent.effect, result="done", oid=new)
+            claim = self._renewed_claim()
+            ledger_oid = self._commit(record, self._ledger.ref, self._ledger.oid)
+            claim_oid = self._commit(claim, self._claim.ref, self._claim.oid, chained=False)
+            updates = [
+                ports.RefUpdate(branch, expected, new),
+                ports.RefUpdate(self._ledger.ref, self._ledger.oid, ledger_oid),
+                ports.RefUpdate(self._claim.ref, self._claim.oid, claim_oid),
+            ]
+            results = self._refs.apply(updates, atomic=True)
+            if any(isinstance(result, ports.RefUnclear) for result in results):
+                results = self._read_back(updates)
+            for result in results[1:]:
+                if isinstance(result, ports.RefSuperseded):
+                    self._lost = "claim or ledger moved during a push"
+                    self.must_be_ours()
+            if isinstance(results[0], ports.RefSuperseded):
+                raise RejectedError("the branch moved", moved=True)
+            for result in results:
+                if isinstance(result, ports.RefRejected):
+                    raise RejectedError(result.reason, moved=False)
+            self._ledger = leases.Ledger(self._ledger.ref, ledger_oid, (*self._ledger.records, record))
+            self._claim = leases.Held(self._claim.ref, claim_oid, claim)
+
+    def _read_back(self, updates: Sequence[ports.RefUpdate]) -> list[ports.RefResult]:
+        """Look up what became of an unclear push; it is never repeated."""
+        try:
+            now = self._refs.list([update.ref for update in updates])
+        except errors.RetryLaterError as error:
+            message = f"a push of {updates[0].ref} got no clear answer, and the refs cannot be read"
+            raise errors.UnclearWriteError(message) from error
+        if all(now.get(update.ref) == update.new for update in updates):
+            return [ports.RefUpdated(update.ref) for update in updates]
+        if all(now.get(update.ref) == update.expected for update in updates):
+            message = f"a push of {updates[0].ref} got no clear answer and has had no effect so far"
+            raise errors.UnclearWriteError(message)
+        return [
+            ports.RefUpdated(update.ref) if now.get(update.ref) in {update.expected, update.new}
+            else ports.RefSuperseded(update.ref, now.get(update.ref))
+            for update in updates
+        ]  # fmt: skip
+
+    def _renewed_claim(self) -> leases.Claim:
+        """Return our claim as a record with a commit of its own: that is what makes the push compare it."""
+        record = self._claim.record
+        if not isinstance(record, leases.Claim) or record.holder is None:
+            message = "the claim of a running session has no holder"
+            raise errors.BugError(message)
+        holder = msgspec.structs.replace(record.holder, nonce=secrets.token_hex(8))
+        return msgspec.structs.replace(record, at=self._clock.now(), holder=holder)
+
+    def _commit(self, record: leases.Record, ref: str, previous: str, *, chained: bool = True) -> str:
+        text = codec.encode(record, repository=self._repository, ref=ref, previous=previous, key=self._key)
+        return self._refs.write_commit(text, [previous] if chained else [])

@@ -1,0 +1,130 @@
+"""What klaud writes into pull requests, from typed fields. Pure.
+
+Free text that came from an agent is one line or a few plain paragraphs of markdown that shows exactly that text: no
+markup, no mention, no HTML, no link, no reference to another issue, no command for a bot. Each field is cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from klaud.reports import render as reports
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from klaud.session import model
+
+TITLE_CHARACTERS = 120
+"""A title longer than this is cut by every list that shows it."""
+
+CUT = " ..."
+_SPACE = re.compile(r"\s+")
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_BREAKS = re.compile(r"(?i)(https?|ftp|www)([:.])|([a-z0-9])(#)(?=[0-9])|\b(GH-)(?=[0-9])")
+_JOINER = "\u2060"
+"""WORD JOINER: invisible, breaks GitHub's automatic links and references apart without changing how a text looks."""
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A title and body as klaud wrote them; ``digest`` is what the ledger keeps to see later edits."""
+
+    title: str
+    body: str
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex of title and body."""
+        return digest(self.title, self.body)
+
+
+def digest(title: str, body: str) -> str:
+    """Return the SHA-256 hex of a title and a body; line ends are made equal first (GitHub stores CRLF as it came)."""
+    return hashlib.sha256(f"{title}\n\n{body}".replace("\r\n", "\n").encode()).hexdigest()
+
+
+def plain(text: str, limit: int) -> str:
+    """Return ``text`` on one line without invisible characters, at most ``limit`` characters, a cut marked."""
+    seen = "".join(" " if char.isspace() else char for char in text if char.isspace() or _visible(char))
+    seen = _SPACE.sub(" ", seen).strip()
+    return seen if len(seen) <= limit else seen[: max(0, limit - len(CUT))].rstrip() + CUT
+
+
+def _visible(char: str) -> bool:
+    return unicodedata.category(char) not in _INVISIBLE
+
+
+def field(text: str, limit: int) -> str:
+    """Return free text as markdown that shows exactly it and does nothing else (one paragraph)."""
+    shown = reports.escape(plain(text, limit))
+    shown = _BREAKS.sub(lambda match: match[0][0] + _JOINER + match[0][1:], shown)
+    return shown.replace("/", "&#47;") if shown.startswith("/") else shown
+
+
+def title(text: str) -> str:
+    """Return a pull request's title from free text: GitHub shows titles as plain text, yet mentions and references count."""
+    shown = plain(text, TITLE_CHARACTERS).replace("@", f"@{_JOINER}").replace("#", f"#{_JOINER}")
+    return shown.replace("<!--", "<!" + _JOINER + "--") or "Proposed change"
+
+
+def draft(
+    brief: model.Brief,
+    asked: model.OpenDraft,
+    *,
+    limit: int,
+    points: int,
+    bundle: str,
+    files: Sequence[str],
+) -> Written:
+    """Return title and body of a draft: what klaud knows first, then what the agent says, marked as such."""
+    opening = (
+        "This draft was opened by klaud. It is marked ready only when the full benchmark has covered every published "
+        "point of the family at its head; until then it may be closed by the next run."
+    )
+    lines = [
+        opening,
+        "",
+        f"* Family: {reports.escape(brief.family)}",
+        f"* Proposed: {field(brief.subject, limit)}",
+        f"* Base: {reports.escape(brief.base)}",
+        f"* Wave: {reports.escape(brief.wave)}, candidate {reports.escape(brief.candidate)}",
+        f"* Frozen baseline: {points} points, bundle {reports.escape(bundle or 'none')}",
+        f"* Files: {', '.join(reports.escape(plain(name, 200)) for name in files[:20]) or 'none'}",
+        "",
+        "To take this draft over, add the label <b>klaud-handoff</b>: klaud then writes nothing more here.",
+        "",
+        "What the agent says (its own words, not checked):",
+        "",
+    ]
+    for name, text in (("Summary", asked.summary), ("Rationale", asked.rationale), ("Risks", asked.risks)):
+        if text.strip():
+            lines += [f"> {name}: {field(text, limit)}", ""]
+    return Written(title(asked.title), "\n".join(lines).rstrip() + "\n")
+
+
+def commit_message(text: str, *, candidate: str, agent: str) -> str:
+    """Return the message of a re-created commit: the agent's subject as plain text, and who made it in trailers."""
+    subject = plain(text.partition("\n")[0], 100).replace("@", f"@{_JOINER}").replace("#", f"#{_JOINER}")
+    return f"{subject or 'Change'}\n\nKlaud-Candidate: {candidate}\nKlaud-Agent: {agent}\n"
+
+
+def coverage_report(
+    *, outcome: str, covered: int, points: int, run_id: int | None, head: str, lines: Sequence[str], bundle: str
+) -> str:
+    """Return the comment that goes with the end of a session."""
+    text = [
+        f"klaud: this session ended as <b>{reports.escape(outcome)}</b>.",
+        "",
+        f"* Points of the frozen baseline with a result of this head: {covered} of {points}",
+        f"* Final run: {run_id if run_id is not None else 'none'}",
+        f"* Head: {reports.escape(head or 'none')}",
+        f"* Baseline bundle: {reports.escape(bundle or 'none')}",
+        "",
+        *lines,
+    ]
+    return "\n".join(text).rstrip() + "\n"

@@ -1,0 +1,372 @@
+"""One candidate run's session: take the claim, work, and park or settle.
+
+The last write is always one that recovery can read. ``run_session`` never waits for a final run: it parks. Every way out
+leaves a ledger that says how far it came; whatever this process does not get to is recovery's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from klaud import errors, names
+from klaud.leases import model as leases
+from klaud.session import (
+    control,
+    decide,
+    decide_outcome,
+    finish,
+    frameworks,
+    heartbeat,
+    model,
+    prompt,
+    rules_coverage,
+    sandbox,
+    tools,
+    work,
+)
+from klaud.session import ledger as ledgers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from klaud.github import gateway as ports
+    from klaud.leases import store as stores
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Host:
+    """The live objects of a session, and who it is. ``open_refs``: a ref store that also pushes objects from a folder."""
+
+    settling: finish.World
+    holder: leases.Holder
+    identity: tuple[str, str]
+    git_url: str
+    token: str = dataclasses.field(repr=False)
+    record_key: bytes | None = dataclasses.field(repr=False)
+    open_refs: Callable[[Path, frozenset[str]], ports.RefStore]
+    open_store: Callable[[ports.RefStore], stores.LeaseStore]
+    target: tools.Target
+    paused: Callable[[], bool]
+    cancelled: Callable[[], bool]
+    environ: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NotOurs:
+    """The claim is another's (or gone): nothing was written. ``why`` names who has it."""
+
+    why: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parked:
+    """The session waits on runs; its claim says so."""
+
+    on: tuple[int, ...]
+    why: Literal["final-run", "smoke-run", "job-limit"]
+    turn: model.TurnEnd
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ended:
+    """The session was settled, or could not be settled yet."""
+
+    answer: finish.Answer
+    turn: model.TurnEnd | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stopped:
+    """The session stopped without settling (its claim was lost, or its job was cancelled); recovery has the rest."""
+
+    why: str
+    turn: model.TurnEnd | None
+
+
+SessionEnd: TypeAlias = NotOurs | Parked | Ended | Stopped
+
+
+def take_book(host: Host, brief: model.Brief, claim: str) -> ledgers.Book | NotOurs:
+    """Swap the claim to this run and open the ledger; NotOurs when it names another holder (a neutral end).
+
+    ``claim``: the oid of the claim that this run was started for. A parked claim is taken up again (a continuation).
+    """
+    world = host.settling
+    family = names.short_id(brief.family)
+    if names.family_of(brief.candidate) != family:
+        message = f"candidate {brief.candidate} is not one of family {brief.family}"
+        raise errors.InputError(message)
+    snapshot = world.store.snapshot()
+    ref = world.names.claim(family)
+    held = _of(snapshot.claims, ref, family)
+    if not isinstance(held, leases.Held) or not isinstance(held.record, leases.Claim):
+        return NotOurs("there is no claim for this candidate" if held is None else "the claim cannot be read")
+    record = held.record
+    if (record.wave, record.candidate) != (brief.wave, brief.candidate):
+        return NotOurs(f"the family is with candidate {record.candidate} of wave {record.wave}")
+    if record.parked is None and held.oid != claim:
+        return NotOurs(f"run {record.holder.run_id if record.holder else 0} has this candidate already")
+    mine = msgspec.structs.replace(record, at=world.clock.now(), holder=host.holder, parked=None)
+    won = world.store.swap_claim(held, mine)
+    if not hasattr(won, "held"):
+        return NotOurs("another run took this candidate at the same moment")
+    ledger_ref = world.names.session(brief.wave, brief.candidate)
+    if record.parked is None:
+        ledger = world.store.start_ledger(ledger_ref, _started(host, brief))
+    else:
+        found = _of(snapshot.ledgers, ledger_ref, f"{brief.wave}-{brief.candidate}")
+        ledger = found if isinstance(found, leases.Ledger) else None
+    if not isinstance(ledger, leases.Ledger):
+        return NotOurs("the session's ledger is not to be had as it should stand; recovery looks at it")
+    book = ledgers.Book(
+        store=world.store, refs=world.refs, repository=world.repository, key=host.record_key, clock=world.clock,
+        ledger=ledger, claim=won.held,
+    )  # fmt: skip
+    if record.parked is not None:
+        book.append(leases.Continued(at=world.clock.now(), holder=host.holder, wave=brief.wave))
+    return book
+
+
+def _of(mapping: Mapping[str, Any], *keys: str) -> Any:
+    return next((mapping[key] for key in keys if key in mapping), None)
+
+
+def _started(host: Host, brief: model.Brief) -> leases.SessionStarted:
+    return leases.SessionStarted(
+        at=host.settling.clock.now(), wave=brief.wave, candidate=brief.candidate, family=brief.family, base=brief.base,
+        holder=host.holder, bundle=brief.bundle, framework=host.settling.policy.framework,
+        subject=names.short_id(brief.subject),
+    )  # fmt: skip
+
+
+def run_session(host: Host, brief: model.Brief, *, folder: Path, claim: str = "") -> SessionEnd:
+    """Run one session. ``folder``: an empty private folder, removed afterwards; ``claim``: see ``take_book``."""
+    began = time.monotonic()
+    book = take_book(host, brief, claim or brief.claim)
+    if isinstance(book, NotOurs):
+        return book
+    try:
+        return _Session(host, brief, book, folder, began).run()
+    except errors.OwnershipLostError as error:
+        return Stopped(str(error), None)
+
+
+class _Session:
+    def __init__(self, host: Host, brief: model.Brief, book: ledgers.Book, folder: Path, began: float) -> None:
+        self.host = host
+        self.world = host.settling
+        self.policy = host.settling.policy
+        self.brief = brief
+        self.book = book
+        self.folder = folder
+        self.began = began
+        self.interruption: model.Fault = ""
+        self.desk: tools.Desk | None = None
+
+    def run(self) -> SessionEnd:
+        found = sandbox.find(self.policy.isolation)
+        if isinstance(found, sandbox.Lacking):
+            self.world.log("isolation is required and cannot be had: " + "; ".join(found.missing))
+            return self._settle(None, ("agent-never-ran", "isolation"), "none")
+        place = work.Work(
+            self.folder, url=self.host.git_url, token=self.host.token, sandbox=found, identity=self.host.identity,
+            clock=self.world.clock, policy=self.policy,
+        )  # fmt: skip
+        try:
+            try:
+                place.prepare(self.brief.base, self.book.view.head)
+            except errors.ReadFailedError as error:
+                self.world.log(str(error))
+                return self._settle(None, ("unexpected-error", "base-unavailable"), found.words)
+            refs = self.host.open_refs(place.store, place.shallow)
+            self.book.use(self.host.open_store(refs), refs)
+            return self._work(place, found)
+        finally:
+            place.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _work(self, place: work.Work, found: sandbox.Sandbox) -> SessionEnd:
+        view = self.book.view
+        desk = self.desk = tools.Desk(
+            gateway=self.world.gateway, book=self.book, work=place, brief=self.brief, policy=self.policy,
+            target=self.host.target, clock=self.world.clock, branch_ref=self.world.names.branch(self.brief.candidate),
+            agent=self.policy.framework, paused=self.host.paused, log=self.world.log,
+        )  # fmt: skip
+        self.book.append(leases.TurnStarted(at=self.world.clock.now(), index=view.index))
+        beats = heartbeat.Heartbeat(
+            control.GitControl(self.world.gateway, self.book, self.host.paused), self.policy, self.world.clock,
+            interrupted=self._interrupted, log=self.world.log,
+        )  # fmt: skip
+        beats.start()
+        try:
+            turn = frameworks.run_turn(
+                frameworks.Ask(
+                    sandbox=found, work=place, prompt=prompt.task(self.brief, view, points=len(self.host.target.points)),
+                    tools=desk, policy=self.policy, watch=self._watch, log=self.world.log, resume=view.agent_session,
+                    environ=self.host.environ,
+                )
+            )  # fmt: skip
+        finally:
+            beats.release()
+        self.world.log(f"turn: {turn.status} {turn.fault} after {turn.seconds:.1f} s, {turn.left} processes left")
+        return self._after(turn, desk, view.index)
+
+    def _interrupted(self, why: heartbeat.Why) -> None:
+        if why:
+            self.interruption = why
+            if self.desk is not None:
+                self.desk.stopping = True
+
+    def _watch(self) -> model.Fault:
+        """Say why the turn must end now."""
+        if self.host.cancelled():
+            self._interrupted("cancelled")
+        if time.monotonic() - self.began >= self.policy.job_seconds and not self.interruption:
+            self.interruption = "job-limit"
+            if self.desk is not None:
+                self.desk.stopping = True
+        if self.interruption == "paused" and self.desk is not None and self.desk.waiting is not None:
+            return ""
+        if not self.interruption and self.desk is not None and self.desk.ended in {"claim-lost", "handoff"}:
+            return "claim-lost" if self.desk.ended == "claim-lost" else "handoff"
+        return self.interruption
+
+    def _after(self, turn: model.TurnEnd, desk: tools.Desk, index: int) -> SessionEnd:
+        waiting = desk.waiting
+        if waiting is None and desk.open_runs:
+            finals = tuple(run for run, kind in desk.open_runs.items() if kind == "final-run")
+            waiting = tools.Waiting(finals or tuple(desk.open_runs), "final-run" if finals else "smoke-run")
+        following = decide.after_turn(
+            turn, waits_on=waiting.on if waiting else (), final_started=bool(waiting and waiting.why == "final-run"),
+            claim_ours=self.book.claim_ours(),
+        )  # fmt: skip
+        if following == "stop":
+            return Stopped(turn.fault or "claim-lost", turn)
+        self._record(turn, index)
+        if following == "park":
+            waiting = waiting or tools.Waiting((), "job-limit")
+            if turn.fault == "job-limit" and waiting.why != "final-run":
+                waiting.why = "job-limit"
+            return self._park(waiting, turn, desk)
+        if turn.fault == "cancelled":
+            return Stopped("cancelled", turn)
+        hint = decide.outcome_of_turn(turn)
+        if not turn.fault and desk.claimed is not None and desk.claimed.claim in _CLAIMABLE:
+            hint = (_CLAIMABLE[desk.claimed.claim], "agent-said-so")
+        if desk.ended == "workflow-rights":
+            hint = ("failed", "workflow-rights")
+        return self._settle(turn, hint, turn.isolation)
+
+    def _record(self, turn: model.TurnEnd, index: int) -> None:
+        now = self.world.clock.now()
+        records: list[leases.LedgerRecord] = [
+            leases.TurnEnded(
+                at=now, index=index, status=turn.status, agent_session=_hex(turn.agent_session), steps=turn.usage.steps,
+                input_tokens=turn.usage.input_tokens, output_tokens=turn.usage.output_tokens,
+                cost_microdollars=turn.usage.cost_microdollars,
+            )
+        ]  # fmt: skip
+        if turn.fault in {"claim-lost", "handoff", "paused", "cancelled", "unheard"}:
+            records.append(leases.BeatLost(at=now, why=turn.fault))
+        self.book.append(*records)
+
+    def _park(self, waiting: tools.Waiting, turn: model.TurnEnd, desk: tools.Desk) -> SessionEnd:
+        now = self.world.clock.now()
+        self.book.append(
+            leases.Parked(at=now, on=waiting.on, why=waiting.why, head=self.book.view.head, tried=desk.tried)
+        )
+        record = self.book.claim.record
+        if not isinstance(record, leases.Claim):
+            message = "the book's claim is no claim"
+            raise errors.BugError(message)
+        parked = leases.ParkedHolder(on=waiting.on, by=self.host.holder, why=waiting.why)
+        answer = self.world.store.swap_claim(
+            self.book.claim, msgspec.structs.replace(record, at=now, holder=None, parked=parked)
+        )
+        if not hasattr(answer, "held"):
+            return Stopped("the claim was lost while parking", turn)
+        return Parked(waiting.on, waiting.why, turn)
+
+    def _settle(self, turn: model.TurnEnd | None, hint: tuple[leases.OutcomeClass, str], isolation: str) -> SessionEnd:
+        return Ended(finish.settle(self.world, self.book, hint=hint, isolation=isolation), turn)
+
+
+_CLAIMABLE: dict[str, leases.OutcomeClass] = {
+    "failed": "failed",
+    "incompatible": "incompatible",
+    "duplicate": "duplicate",
+    "retired": "retired",
+    "already-updated": "already-updated",
+    "uncertain": "uncertain",
+    "done": "failed",
+}
+"""What an agent may give as the reason for having achieved nothing. It can never make an outcome better than the facts."""
+
+
+def _hex(session: str) -> str:
+    """Return an agent's session id as plain hex, or nothing where it is another kind of text (records hold no free text)."""
+    packed = session.replace("-", "").lower()
+    return packed if 1 <= len(packed) <= 64 and all(char in "0123456789abcdef" for char in packed) else ""
+
+
+def finish_session(
+    host: Host, wave: str, candidate: str, *, hint: tuple[leases.OutcomeClass, str] | None = None
+) -> finish.Answer | NotOurs:
+    """Settle a parked session (``klaud finish``): take its claim over, then settle. NotOurs writes nothing."""
+    world = host.settling
+    snapshot = world.store.snapshot()
+    ledger = _of(snapshot.ledgers, world.names.session(wave, candidate), f"{wave}-{candidate}")
+    if not isinstance(ledger, leases.Ledger):
+        return NotOurs("there is no ledger of this session" if ledger is None else "its ledger cannot be read")
+    family = names.family_of(candidate)
+    held = _of(snapshot.claims, world.names.claim(family), family)
+    if not isinstance(held, leases.Held) or not isinstance(held.record, leases.Claim):
+        return NotOurs("the family is not claimed" if held is None else "its claim cannot be read")
+    record = held.record
+    if (record.wave, record.candidate) != (wave, candidate):
+        return NotOurs(f"the family is with candidate {record.candidate} of wave {record.wave}")
+    same_run = record.holder is not None and record.holder.run_id == host.holder.run_id
+    if record.parked is None and not same_run:
+        return NotOurs(f"run {record.holder.run_id if record.holder else 0} has it in hand")
+    book = ledgers.Book(
+        store=world.store, refs=world.refs, repository=world.repository, key=host.record_key, clock=world.clock,
+        ledger=ledger, claim=held,
+    )  # fmt: skip
+    if book.view.outcome is None:
+        waits = _still_waits(host, book, ledger)
+        if waits is not None:
+            return waits
+    mine = msgspec.structs.replace(record, at=world.clock.now(), holder=host.holder, parked=None)
+    won = world.store.swap_claim(held, mine)
+    if not hasattr(won, "held"):
+        return NotOurs("another run took it at the same moment")
+    taken = ledgers.Book(
+        store=world.store, refs=world.refs, repository=world.repository, key=host.record_key, clock=world.clock,
+        ledger=ledger, claim=won.held,
+    )  # fmt: skip
+    answer = finish.settle(world, taken, hint=hint)
+    if isinstance(answer, decide_outcome.NotYet) and record.parked is not None:
+        world.store.swap_claim(taken.claim, msgspec.structs.replace(record, at=world.clock.now()))
+    return answer
+
+
+def _still_waits(host: Host, book: ledgers.Book, ledger: leases.Ledger) -> decide_outcome.NotYet | None:
+    """Look before the claim is touched: a final run that still goes, or unreadable evidence, leaves everything as it is."""
+    world = host.settling
+    started = book.view.started
+    if started is None:
+        return decide_outcome.NotYet("incomplete", f"ledger {ledger.ref} does not begin with a session")
+    facts = finish.observe(world, book.view, started)
+    judged = decide_outcome.judge(facts, book.view, world.workflows)
+    return judged if isinstance(judged, decide_outcome.NotYet) else None
+
+
+def no_baseline() -> rules_coverage.Unreadable:
+    """Return the answer where no bundle is at hand."""
+    return rules_coverage.Unreadable("bundle", "the frozen baseline's bundle is not at hand")
