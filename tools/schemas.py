@@ -295,12 +295,16 @@ def _pretty(data: Any) -> str:
 def products() -> dict[str, str]:
     """Return what is made: path below the repository -> text."""
     from klaud import config  # noqa: PLC0415 - the tool can be imported without the product's heavy parts
+    from klaud.planner import model  # noqa: PLC0415 - likewise
 
     schema = json_schema(
         config.Config, title="klaud's configuration", address="klaud/config_schema.json", as_settings=True
     )
     return {
         "klaud/config_schema.json": _pretty(schema),
+        "selection.json.schema": _pretty(
+            json_schema(model.Selection, title="What a planner run decided, and why", address="selection.json.schema")
+        ),
         "docs/configuration.md": settings_table(config.Config),
     }
 

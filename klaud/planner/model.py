@@ -24,22 +24,23 @@ MAX_EXAMPLES = 20
 MESSAGE_CHARACTERS = 300
 """Most characters of a message that is not klaud's own sentence, and of each example."""
 
-Oid: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
+# Python's ``$`` would let a line feed at the end pass: the look-ahead does not, and other engines read it alike.
+Oid: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$(?!\n)")]
 """A full git object id."""
 
-CandidateId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}-[0-9a-f]{16}$")]
+CandidateId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}-[0-9a-f]{16}$(?!\n)")]
 """A candidate's id."""
 
-WaveId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?:[1-9][0-9]{0,19}\.[1-9][0-9]{0,5}|local-[0-9a-f]{16})$")]
+WaveId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?:[1-9][0-9]{0,19}\.[1-9][0-9]{0,5}|local-[0-9a-f]{16})$(?!\n)")]
 """A wave's id."""
 
-Family: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^:]+:.+$", max_length=1000)]
+Family: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^:\n]+:[^\n]+$(?!\n)", max_length=1000)]
 """A family: ``<file>:<key>``."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 """A whole number from 0."""
 
-Time: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]
+Time: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$(?!\n)")]
 """A time in UTC, to the second."""
 
 Version: TypeAlias = Literal[1]
