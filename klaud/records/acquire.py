@@ -200,8 +200,8 @@ def past_deadline() -> errors.StreamError:
     return errors.StreamError("the deadline that the caller set has passed", code="deadline-exceeded")
 
 
-def close_quietly(close: Callable[[], object], seconds: float = CLOSE_SECONDS) -> bool:
-    """Run ``close`` for at most ``seconds``; tell whether it ended without an error. What it raises is not shown."""
+def close_quietly(close: Callable[[], object]) -> bool:
+    """Run ``close`` for at most ``CLOSE_SECONDS``; tell whether it ended without an error. What it raises is not shown."""
     ended: list[bool] = []
 
     def run() -> None:
@@ -214,7 +214,7 @@ def close_quietly(close: Callable[[], object], seconds: float = CLOSE_SECONDS) -
 
     thread = threading.Thread(target=run, daemon=True, name="klaud-close")
     thread.start()
-    thread.join(seconds)
+    thread.join(CLOSE_SECONDS)
     return bool(ended)
 
 

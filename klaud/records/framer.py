@@ -46,7 +46,7 @@ class Framer:
     """
 
     __slots__ = (
-        "_blocks", "_budget", "_carriage_returns", "_dropping", "_fault", "_file_kind", "_finished", "_fragments", "_held",
+        "_blocks", "_budget", "_dropping", "_fault", "_file_kind", "_finished", "_fragments", "_held",
         "_limits", "_oversize", "_tail", "bytes_read", "line_count", "skipped", "skips", "torn",
     )  # fmt: skip
 
@@ -66,7 +66,6 @@ class Framer:
         self._file_kind = file_kind
         self._blocks: list[bytes] = []
         self._fragments: list[bytes] = []
-        self._carriage_returns = False
         self._held = 0
         self._dropping = False
         self._finished = False
@@ -90,13 +89,13 @@ class Framer:
     def feed(self, chunk: bytes | bytearray | memoryview) -> list[bytes]:
         """Return the lines that ``chunk`` completes, without LF and one trailing CR, and without blank and refused ones."""
         try:
-            return list(filter(None, self.frame(chunk)))
+            return _full(self.frame(chunk))
         finally:
             del chunk  # an error that passes through this frame must not show what was in it
 
     def finish(self) -> list[bytes]:
         """End the file: return its unfinished last line, if that counts as one. A second call returns nothing."""
-        return list(filter(None, self.frame_rest()))
+        return _full(self.frame_rest())
 
     def abandon(self) -> None:
         """Forget the unfinished line: the stream has failed elsewhere, and nothing of it may stay in memory."""
@@ -104,7 +103,7 @@ class Framer:
         self._finished = True
 
     def frame(self, chunk: bytes | bytearray | memoryview) -> list[bytes]:
-        """Do as ``feed`` does, but keep one entry for each physical line: ``b""`` for a blank or refused one."""
+        """Do as ``feed``, but with one entry for each physical line: a trailing CR stays, a refused line is ``b""``."""
         fault = self.fault or self._check(chunk)
         if fault is not None:
             self._fail(fault)
@@ -125,7 +124,7 @@ class Framer:
         return lines
 
     def frame_rest(self) -> list[bytes]:
-        """Do as ``finish`` does, but keep an entry for a blank or refused line."""
+        """Do as ``finish`` does, but return an entry also for a blank or refused line."""
         if self.fault is not None:
             raise self.fault.again()
         if self._finished:
@@ -168,14 +167,12 @@ class Framer:
 
     def _split(self, data: bytes) -> list[bytes]:
         lines = data.split(b"\n")
-        self._carriage_returns = self._carriage_returns or b"\r" in data
         del data
         rest = lines.pop()
         if lines:
             if self._held:
                 lines[0] = self._joined(lines[0])
             lines = self._accept(lines)
-            self._carriage_returns = b"\r" in rest
         if rest and self.fault is None and not self._dropping:
             self._hold(rest)
         return lines
@@ -222,18 +219,13 @@ class Framer:
                     self._count(number)
                     del lines[index:]
                     self._fail(self._over_line())
-                    return self._stripped(lines)
+                    return lines
                 lines[index] = b""
                 self._skip(self.line_count + number)
         self._count(uncounted)
         if cut:
             self._fail(self._over_lines())
-        return self._stripped(lines)
-
-    def _stripped(self, lines: list[bytes]) -> list[bytes]:
-        if not self._carriage_returns:
-            return lines
-        return [line[:-1] if line[-1:] == b"\r" else line for line in lines]
+        return lines
 
     def _overlong_rest(self) -> None:
         """Refuse the unfinished line that has just grown above the limit."""
@@ -296,3 +288,8 @@ class Framer:
             code="too-many-lines",
             details=self._where(limit_lines=limit, batch_line_count=limit),
         )
+
+
+def _full(lines: list[bytes]) -> list[bytes]:
+    """Strip one trailing CR of each line, and leave the blank ones out."""
+    return [line for line in (line[:-1] if line[-1:] == b"\r" else line for line in lines) if line]

@@ -106,7 +106,7 @@ class RecordReader:
         fault = None
         for line in lines:
             self.line_number += 1
-            if not line:
+            if not line or line == b"\r":  # a CR at the end of any other line is white space to JSON
                 continue
             value = decode(line)
             if isinstance(value, codec.Refused):

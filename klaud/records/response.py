@@ -96,19 +96,23 @@ class Response:
         self.close()
 
     def open(self) -> None:
-        """Get the response: the only part that is ever tried again."""
+        """Get the response: the only part that is ever tried again, and only for a GET. May raise UnclearWriteError."""
         session, call, self._session, self._call = self._session, self._call, None, None
         if session is None or call is None or self.state is not State.OPENING:
             raise errors.StreamError("this response was already opened", code="stream-closed")
-        got = acquire.get(
-            session,
-            call,
-            self._policy,
-            self._clock,
-            idle_seconds=self._limits.idle_seconds,
-            deadline=self._deadline,
-            chance=self._chance,
-        )
+        idle = self._limits.idle_seconds
+        if call.method == "GET":
+            got = acquire.get(
+                session,
+                call,
+                self._policy,
+                self._clock,
+                idle_seconds=idle,
+                deadline=self._deadline,
+                chance=self._chance,
+            )
+        else:
+            got = acquire.send(session, call, self._policy, idle_seconds=idle)
         self.requests, self.sleeps, self.closes = got.requests, got.sleeps, got.closes
         fault = got.fault
         if got.response is not None:
@@ -159,6 +163,8 @@ class Response:
         """Tell that what was read is of no use: nothing more is read."""
         if self.state is State.HANDED_OFF:
             self._end(State.FAILED)
+        elif self.state is State.EXHAUSTED:
+            self.state = State.FAILED
 
     def close(self) -> None:
         """Close, once; a later call does nothing."""
