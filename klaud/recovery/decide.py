@@ -71,7 +71,7 @@ def _delete_branch(f: Facts, why: str) -> tuple[model.Action, ...]:
 
 def _take(f: Facts, why: str) -> tuple[model.Action, ...]:
     case = f.case
-    wave = case.wave or own_wave(f)
+    wave = case.wave or wave_for(case, f.sight)
     lease = names.RefNames(f.setting.prefix).lease(wave, case.candidate)
     oid = case.lease.oid if case.lease else None
     taken: tuple[model.Action, ...] = (
@@ -86,13 +86,13 @@ def _take(f: Facts, why: str) -> tuple[model.Action, ...]:
     return taken
 
 
-def own_wave(f: Facts) -> str:
+def wave_for(case: model.Case, sight: model.Sight) -> str:
     """Return the wave under which recovery keeps a session that has none: its planner's run, else this sweep's."""
-    if f.case.forerunner:
-        return f"{f.case.forerunner[0].planner_run}.1"
-    if f.sight.me is not None and f.sight.me.run_id > 0:
-        return f"{f.sight.me.run_id}.{f.sight.me.attempt}"
-    return f"local-{names.short_id(f.case.candidate)}"
+    if case.forerunner:
+        return f"{case.forerunner[0].planner_run}.1"
+    if sight.me is not None and sight.me.run_id > 0:
+        return f"{sight.me.run_id}.{sight.me.attempt}"
+    return f"local-{names.short_id(case.candidate)}"
 
 
 def _outcome(f: Facts, code: str) -> tuple[model.Action, ...]:

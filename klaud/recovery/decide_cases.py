@@ -17,29 +17,36 @@ from klaud.leases import model as leases
 from klaud.recovery import model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 class Index:
-    """The runs of a sight by id, branch, head and marker; a read by id is newer than a listing and wins."""
+    """Runs by id, branch, head and marker; a read by id is newer than a listing and wins."""
 
-    def __init__(self, sight: model.Sight, setting: model.Setting) -> None:
-        """Sort every run that was seen."""
+    def __init__(
+        self, runs: Mapping[int, model.RunSeen], setting: model.Setting, own: model.RunSeen | None = None
+    ) -> None:
+        """Sort runs; ``own`` is the sweep's own, whose start is the least that GitHub's clock can show."""
         self.setting = setting
-        self.by_id: dict[int, model.RunSeen] = {}
-        for listing in (sight.planners, sight.listing, *sight.head_runs.values()):
-            if isinstance(listing, github.Listing):
-                self.by_id.update((run.id, run) for run in listing.items)
-        self.by_id.update(sight.runs)
-        if isinstance(sight.own, github.Run):
-            self.by_id[sight.own.id] = sight.own
+        self.by_id: dict[int, model.RunSeen] = dict(runs)
+        if isinstance(own, github.Run):
+            self.by_id[own.id] = own
         self.by_branch: dict[str, list[github.Run]] = {}
         self.by_head: dict[str, list[github.Run]] = {}
         self.by_session: dict[str, list[github.Run]] = {}
-        self.now = sight.own.created_at if isinstance(sight.own, github.Run) else None
+        self.now = own.created_at if isinstance(own, github.Run) else None
         for run in self.by_id.values():
             if isinstance(run, github.Run):
                 self._add(run)
+
+    @classmethod
+    def of_sight(cls, sight: model.Sight, setting: model.Setting) -> Index:
+        """Sort every run that a sweep has seen."""
+        seen: dict[int, model.RunSeen] = {}
+        for listing in (sight.planners, sight.listing, *sight.head_runs.values()):
+            if isinstance(listing, github.Listing):
+                seen.update((run.id, run) for run in listing.items)
+        return cls({**seen, **sight.runs}, setting, sight.own)
 
     def _add(self, run: github.Run) -> None:
         if run.head_branch is not None:
@@ -154,6 +161,12 @@ def run_ids(ledger: leases.Ledger) -> frozenset[int]:
         elif isinstance(record, leases.Parked):
             found.update(record.on)
     return frozenset(found)
+
+
+def is_buried(ledger: leases.Ledger) -> bool:
+    """Tell whether recovery wrote the outcome: it does so only after it has proven the session's end."""
+    last = outcome(ledger)
+    return last is not None and last.by == "recovery" and isinstance(ledger.records[-1], leases.Outcome)
 
 
 def is_settled(ledger: leases.Ledger) -> bool:

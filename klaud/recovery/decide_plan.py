@@ -56,7 +56,7 @@ class Thinking:
         self.sight = sight
         self.setting = setting
         self.policy = policy
-        self.index = decide_cases.Index(sight, setting)
+        self.index = decide_cases.Index.of_sight(sight, setting)
         self.cases = decide_cases.cases(sight, self.index)
         self.facts = {c.key: decide_facts.facts(c, sight, self.index, policy) for c in self.cases}
         self.verdicts = tuple(decide.decide_case(self.facts[c.key]) for c in self.cases)

@@ -96,8 +96,9 @@ def _strongest(found: Iterable[model.Liveness]) -> model.Liveness:
 def session_runs(case: model.Case, index: Index) -> tuple[frozenset[int], int | None]:
     """Return the runs that are this session (by ledger, claim and marker), and the planner run where only that is known."""
     ids = {run.id for run in index.by_session.get(case.key, ())} if case.wave else set[int]()
-    if case.ledger is not None and (held := decide_cases.holder(case.ledger)) is not None:
-        ids.add(held.run_id)
+    if case.ledger is not None and not decide_cases.is_buried(case.ledger):
+        held = decide_cases.holder(case.ledger)
+        ids.update({held.run_id} if held is not None else ())
     claim = case.claim.record if case.claim is not None else None
     planner: int | None = None
     if isinstance(claim, leases.Claim):

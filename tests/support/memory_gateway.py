@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from klaud import errors
+from klaud.github import gateway as ports
 from klaud.github import model
 from tests.support import memory_refs
 from tests.support.memory_world import Call, Killed, MemoryClock, Spoil, State, World
@@ -550,3 +551,8 @@ def _time(text: str, *, end: bool = False) -> datetime.datetime:
     if "T" not in text:
         text += "T23:59:59Z" if end else "T00:00:00Z"
     return datetime.datetime.fromisoformat(text)
+
+
+def update(ref: str, expected: str | None, new: str | None) -> ports.RefUpdate:
+    """Return one compare-and-swap."""
+    return ports.RefUpdate(ref, expected, new)

@@ -382,7 +382,7 @@ class World:
         self.changing()
         comment = Comment(self.serial(), by, body)
         self.state.comments[number] = (*self.state.comments[number], comment)
-        self.event(number, "commented", by, comment_marker(body))
+        self.event(number, "commented", by)
         return comment.id
 
     def close(self, number: int, *, by: model.Account | None) -> None:
@@ -530,9 +530,3 @@ def object_id(thing: GitObject) -> str:
     return hashlib.sha1(
         repr((thing.message, thing.parents, thing.tree, who, thing.tag)).encode(), usedforsecurity=False
     ).hexdigest()
-
-
-def comment_marker(body: str) -> str:
-    """Return klaud's marker at the start of a comment, else empty: what the gateway puts into ``Event.detail``."""
-    head, found, _ = body.removeprefix("<!-- ").partition(" -->")
-    return head if found and body.startswith("<!-- klaud:") and len(head) <= 200 else ""
