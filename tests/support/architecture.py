@@ -64,9 +64,14 @@ PURE_FILES = (
     "klaud/*/render.py",
     "klaud/github/decode*.py",
     "klaud/baselines/identity.py",
+    "klaud/records/address.py",
+    "klaud/records/anthropic.py",
+    "klaud/records/call.py",
+    "klaud/records/errors.py",
     "klaud/records/framer.py",
-    "klaud/records/decode.py",
     "klaud/records/limits.py",
+    "klaud/records/openai.py",
+    "klaud/records/values.py",
     "klaud/review/prompt.py",
 )
 """Files that do no I/O and read neither the clock, the environment nor chance (glob patterns)."""
@@ -74,8 +79,8 @@ PURE_FILES = (
 PURE_IMPORTS = frozenset(
     {
         "__future__", "ast", "base64", "binascii", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime",
-        "decimal", "difflib", "enum", "fnmatch", "functools", "hashlib", "heapq", "hmac", "html", "itertools", "json",
-        "math", "operator", "posixpath", "re", "statistics", "string", "textwrap", "types", "typing",
+        "decimal", "difflib", "enum", "fnmatch", "functools", "hashlib", "heapq", "hmac", "html", "ipaddress", "itertools", "json",
+        "marshal", "math", "operator", "posixpath", "re", "statistics", "string", "textwrap", "types", "typing",
         "unicodedata", "urllib.parse",
         "msgspec", "jiter", "graphlib",
     }
