@@ -21,6 +21,7 @@ import msgspec
 
 from klaud import clock as clocks
 from klaud.records import acquire, codec, errors, framer, limits, reader, response
+from klaud.records import call as calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -96,7 +97,7 @@ def fetch_json(
     answer is not what was asked for, ``tls-failed``, ``response-forbidden``, ``address-refused``.
     """
     bounds = limits.Limits(file_bytes=limit_bytes, idle_seconds=idle_seconds)
-    raw = _fetch(acquire.Call(url, headers={"Accept": ACCEPT, **(headers or {})}), name, bounds, deadline, web or Web())
+    raw = _fetch(calls.Call(url, headers={"Accept": ACCEPT, **(headers or {})}), name, bounds, deadline, web or Web())
     value = document(raw, name=name, shape=shape)
     del raw
     if isinstance(value, errors.StreamError):
@@ -121,7 +122,7 @@ def fetch_rows(
     ``fetch_json``.
     """
     bounds = limits.Limits(file_bytes=limit_bytes, idle_seconds=idle_seconds)
-    raw = _fetch(acquire.Call(url, headers={"Accept": ACCEPT, **(headers or {})}), name, bounds, deadline, web or Web())
+    raw = _fetch(calls.Call(url, headers={"Accept": ACCEPT, **(headers or {})}), name, bounds, deadline, web or Web())
     found = rows(raw, name=name, allow_empty=allow_empty)
     del raw
     if isinstance(found, errors.StreamError):
@@ -178,7 +179,7 @@ def rows(raw: bytes, *, name: str = "the document", allow_empty: bool = False) -
     return _invalid(f"{name} has no row: an empty answer is not taken for an empty wish", "NoRow")
 
 
-def _fetch(call: acquire.Call, name: str, bounds: limits.Limits, deadline: float | None, web: Web) -> bytes:
+def _fetch(call: calls.Call, name: str, bounds: limits.Limits, deadline: float | None, web: Web) -> bytes:
     session = web.session or acquire.new_session()
     fault: errors.StreamError | None = None
     raw = b""

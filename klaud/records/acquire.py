@@ -24,6 +24,7 @@ import urllib3
 
 from klaud import errors as tree
 from klaud.records import address, errors
+from klaud.records import call as calls
 
 if TYPE_CHECKING:
     import datetime
@@ -57,33 +58,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Of one wait that the host asked for by Retry-After."""
     later: frozenset[int] = LATER
     """Statuses that are tried again."""
-
-
-class Form:
-    """The parts of a multipart body, as requests takes them: name -> (file name or None, content[, media type])."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: dict[str, tuple[str | None, bytes] | tuple[str | None, bytes, str]]) -> None:
-        self.parts = parts
-
-
-class Call:
-    """One request, with what must not be shown kept out of its text form."""
-
-    __slots__ = ("body", "headers", "method", "url")
-
-    def __init__(
-        self, url: str, *, method: str = "GET", headers: dict[str, str] | None = None, body: bytes | Form | None = None
-    ) -> None:
-        self.method = method
-        self.url = url
-        self.headers = {"Accept-Encoding": "identity", **(headers or {})}
-        self.body = body
-
-    def __repr__(self) -> str:
-        """Show the method only: addresses and headers carry keys."""
-        return f"<{self.method} call>"
 
 
 class Got(msgspec.Struct):
@@ -134,7 +108,7 @@ class _NoCookies(http.cookiejar.DefaultCookiePolicy):
 
 def get(
     session: requests.Session,
-    call: Call,
+    call: calls.Call,
     policy: Policy,
     clock: Clock,
     *,
@@ -174,7 +148,7 @@ def get(
     return got
 
 
-def send(session: requests.Session, call: Call, policy: Policy, *, idle_seconds: float) -> Got:
+def send(session: requests.Session, call: calls.Call, policy: Policy, *, idle_seconds: float) -> Got:
     """Send a write once. A clear no is a fault of its kind; no answer, or a 5xx, is ``UnclearWriteError``."""
     got = Got()
     refused = address.why_refused(call.url)
@@ -219,7 +193,7 @@ def close_quietly(close: Callable[[], object]) -> bool:
 
 
 def _once(
-    session: requests.Session, call: Call, policy: Policy, idle_seconds: float
+    session: requests.Session, call: calls.Call, policy: Policy, idle_seconds: float
 ) -> tuple[requests.Response | None, errors.StreamError | None, bool]:
     """Send once: (response, fault, may it be tried again). With status 200 there is no fault."""
     response = None
@@ -230,8 +204,8 @@ def _once(
             call.method,
             call.url,
             headers=call.headers,
-            data=call.body if not isinstance(call.body, Form) else None,
-            files=call.body.parts if isinstance(call.body, Form) else None,
+            data=call.body if not isinstance(call.body, calls.Form) else None,
+            files=call.body.parts if isinstance(call.body, calls.Form) else None,
             stream=True,
             allow_redirects=False,
             timeout=(policy.connect_seconds, idle_seconds),

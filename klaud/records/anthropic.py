@@ -12,7 +12,7 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any
 
 from klaud import names
-from klaud.records import acquire, model, values
+from klaud.records import call, model, values
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -36,16 +36,16 @@ class Shape:
         """Show no key."""
         return "<anthropic batches>"
 
-    def creating(self, asks: Sequence[model.Ask]) -> Generator[acquire.Call, dict[str, Any], dict[str, Any]]:
+    def creating(self, asks: Sequence[model.Ask]) -> Generator[call.Call, dict[str, Any], dict[str, Any]]:
         """Create the batch."""
         body = json.dumps({"requests": [_request(ask) for ask in asks]}).encode()
         return (yield self._call("POST", "", body=body))
 
-    def status(self, batch_id: str) -> acquire.Call:
+    def status(self, batch_id: str) -> call.Call:
         """Ask for a batch."""
         return self._call("GET", f"/{names.path_segment(batch_id)}")
 
-    def cancel(self, batch_id: str) -> acquire.Call:
+    def cancel(self, batch_id: str) -> call.Call:
         """Ask for a batch's end."""
         return self._call("POST", f"/{names.path_segment(batch_id)}/cancel", body=b"{}")
 
@@ -71,7 +71,7 @@ class Shape:
             ended=sum(ended) if complete else None,
         )
 
-    def file(self, batch: model.Batch, file: model.BatchFile) -> acquire.Call:  # noqa: ARG002 - there is only one
+    def file(self, batch: model.Batch, file: model.BatchFile) -> call.Call:  # noqa: ARG002 - there is only one
         """Get the results."""
         return self._call("GET", f"/{names.path_segment(batch.id)}/results")
 
@@ -88,11 +88,11 @@ class Shape:
             text = "".join(parts) if texts and parts == texts else None
         return model.Answer(custom_id=custom_id, text=text)
 
-    def _call(self, method: str, path: str, body: bytes | None = None) -> acquire.Call:
+    def _call(self, method: str, path: str, body: bytes | None = None) -> call.Call:
         headers = {"x-api-key": self._key, "anthropic-version": VERSION, "Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        return acquire.Call(f"{self._base}/v1/messages/batches{path}", method=method, headers=headers, body=body)
+        return call.Call(f"{self._base}/v1/messages/batches{path}", method=method, headers=headers, body=body)
 
 
 def _is_results(address: str, batch_id: str) -> bool:

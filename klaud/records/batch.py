@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import requests
 
     from klaud.clock import Clock
+    from klaud.records import call as calls
 
 FIRST_POLL = 2.0
 """Seconds before a batch is asked about again; a small batch ends within a minute or so."""
@@ -181,7 +182,7 @@ class BatchClient:
         except tree.UnclearWriteError as error:
             return tree.UnclearWriteError(str(error))
 
-    def _control(self, call: acquire.Call, deadline: float | None = None) -> dict[str, Any]:
+    def _control(self, call: calls.Call, deadline: float | None = None) -> dict[str, Any]:
         """Make one small call and return the object that it answers."""
         writing = call.method != "GET"
         opened = response.Response(

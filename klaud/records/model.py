@@ -9,7 +9,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from klaud.records.acquire import Call
+    from klaud.records.call import Call
 
 FileKind: TypeAlias = Literal["result", "error"]
 KINDS: Final[tuple[FileKind, ...]] = ("result", "error")

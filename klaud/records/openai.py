@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from klaud import names
-from klaud.records import acquire, model, values
+from klaud.records import call, model, values
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -39,10 +39,10 @@ class Shape:
         """Show no key."""
         return "<openai batches>"
 
-    def creating(self, asks: Sequence[model.Ask]) -> Generator[acquire.Call, dict[str, Any], dict[str, Any]]:
+    def creating(self, asks: Sequence[model.Ask]) -> Generator[call.Call, dict[str, Any], dict[str, Any]]:
         """Upload the input file, then create the batch."""
         lines = "".join(json.dumps(_request(ask)) + "\n" for ask in asks).encode()
-        form = acquire.Form({"purpose": (None, b"batch"), "file": ("batch.jsonl", lines, "application/jsonl")})
+        form = call.Form({"purpose": (None, b"batch"), "file": ("batch.jsonl", lines, "application/jsonl")})
         uploaded = yield self._call("POST", "/files", body=form)
         file = values.identifier(uploaded.get("id"))
         body = {"input_file_id": file or "", "endpoint": ENDPOINT, "completion_window": "24h"}
@@ -50,11 +50,11 @@ class Shape:
             return {}
         return (yield self._call("POST", "/batches", body=json.dumps(body).encode()))
 
-    def status(self, batch_id: str) -> acquire.Call:
+    def status(self, batch_id: str) -> call.Call:
         """Ask for a batch."""
         return self._call("GET", f"/batches/{names.path_segment(batch_id)}")
 
-    def cancel(self, batch_id: str) -> acquire.Call:
+    def cancel(self, batch_id: str) -> call.Call:
         """Ask for a batch's end."""
         return self._call("POST", f"/batches/{names.path_segment(batch_id)}/cancel", body=b"{}")
 
@@ -85,7 +85,7 @@ class Shape:
             ended=sum(ended) if len(ended) == 2 else None,
         )
 
-    def file(self, batch: model.Batch, file: model.BatchFile) -> acquire.Call:  # noqa: ARG002 - files have ids of their own
+    def file(self, batch: model.Batch, file: model.BatchFile) -> call.Call:  # noqa: ARG002 - files have ids of their own
         """Get a file's content."""
         return self._call("GET", f"/files/{names.path_segment(file.id)}/content")
 
@@ -98,11 +98,11 @@ class Shape:
         good = values.path(record, "response", "status_code") == 200 and record.get("error") is None
         return model.Answer(custom_id=custom_id, text=text if good and isinstance(text, str) else None)
 
-    def _call(self, method: str, path: str, body: bytes | acquire.Form | None = None) -> acquire.Call:
+    def _call(self, method: str, path: str, body: bytes | call.Form | None = None) -> call.Call:
         headers = {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
         if isinstance(body, bytes):
             headers["Content-Type"] = "application/json"
-        return acquire.Call(self._base + path, method=method, headers=headers, body=body)
+        return call.Call(self._base + path, method=method, headers=headers, body=body)
 
 
 def _request(ask: model.Ask) -> dict[str, Any]:

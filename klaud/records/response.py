@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import requests
 
     from klaud.clock import Clock
+    from klaud.records import call as calls
 
 GZIP = 16 + zlib.MAX_WBITS
 
@@ -52,7 +53,7 @@ class Response:
     def __init__(
         self,
         session: requests.Session,
-        call: acquire.Call,
+        call: calls.Call,
         clock: Clock,
         limits: Limits | None = None,
         policy: acquire.Policy | None = None,
@@ -64,7 +65,7 @@ class Response:
     ) -> None:
         """``limit_bytes``: what the declared length may be at most (the file limit, unless said otherwise)."""
         self._session: requests.Session | None = session
-        self._call: acquire.Call | None = call
+        self._call: calls.Call | None = call
         self._clock = clock
         self._limits = limits or Limits()
         self._policy = policy or acquire.Policy()
