@@ -1,0 +1,412 @@
+"""The ref store over the git protocol: compare-and-swap in the push, in process, with dulwich.
+
+Theory: every command of a push carries the oid it was decided on (zero: "must not exist"), and the host checks it when it
+locks the ref. What the host advertises at the start of the push is compared here first, so that a stale expectation costs
+no write; what changes between that and the lock is refused by the host, and one more listing tells moved from rejected.
+
+Promises: one listing for ``list``, one fetch for ``read``, one push per ``batch`` updates for ``apply``; no push is sent
+twice; an answer that did not come is ``RefUnclear``. The token stays in memory (see ``gitwire``). Non-promises: no git
+program, no repository on disk, no merge or fast-forward rule: an update may move a ref anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import dulwich.errors
+import msgspec
+from dulwich import object_store as stores
+from dulwich import objects
+
+from klaud import errors
+from klaud.github import gateway, gitwire, retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from dulwich import pack
+
+    from klaud import clock as clocks
+
+T = TypeVar("T")
+
+Results: TypeAlias = "list[gateway.RefResult]"
+
+ZERO = b"0" * 40
+"""How the protocol writes "does not exist"."""
+
+NOT_ATOMIC = "another ref of this atomic push was not as expected"
+"""Why a ref of an atomic push was not written although it was as expected itself."""
+
+LOST_WANTS = 16
+"""Oids that one ``read`` may find to be gone from the host; more means that something else is wrong."""
+
+REASON_LIMIT = 300
+"""Characters kept of a host's refusal."""
+
+_TOO_MANY = re.compile(r"(too many|more than \d+) [a-z ]*(refs?|branch|tag|update)", re.IGNORECASE)
+_NOT_OUR_REF = re.compile(r"not our ref ([0-9a-f]{40})")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who the record commits name as author and committer: klaud's own account."""
+
+    name: str
+    email: str
+
+
+class GitRefStore:
+    """``klaud.github.gateway.RefStore`` on one repository of a git host. Safe to share between threads."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        token: str,
+        identity: Identity,
+        clock: clocks.Clock,
+        object_store: stores.BaseObjectStore | None = None,
+        shallow: frozenset[str] = frozenset(),
+        batch: int = 1000,
+        policy: retry.Policy | None = None,
+    ) -> None:
+        """Make a store; nothing is sent yet.
+
+        ``url``: the repository's HTTP address without credentials. ``object_store``: where commits of a working copy
+        lie that a push may name (``shallow``: its commits without parents). ``batch``: updates a push.
+        """
+        self._url = url
+        self._token = token
+        self._identity = identity
+        self._clock = clock
+        self._disk = object_store
+        self._shallow = {oid.encode() for oid in shallow}
+        self._batch = batch
+        self._policy = policy or retry.Policy()
+        self._own = stores.MemoryObjectStore()
+        self._own.add_object(objects.Tree())
+        self._known: dict[str, gateway.CommitData | gateway.NotACommit] = {}
+        self._lock = threading.Lock()
+        self._pushes = self._fetches = self._traffic = 0
+
+    @property
+    def pushes(self) -> int:
+        """Pushes sent so far."""
+        return self._pushes
+
+    @property
+    def fetches(self) -> int:
+        """Ref listings and fetches so far."""
+        return self._fetches
+
+    @property
+    def traffic(self) -> int:
+        """Bytes sent and received so far, without HTTP headers."""
+        return self._traffic
+
+    # -- reads
+    def list(self, prefixes: Sequence[str]) -> Mapping[str, str]:
+        """Return every ref below the prefixes, freshly from the host."""
+        wanted = tuple(prefixes)
+
+        def ask(talk: gitwire.Conversation) -> dict[str, str]:
+            answer = talk.get_refs(b"", ref_prefix=[prefix.encode() for prefix in wanted])
+            found: dict[str, str] = {}
+            for name, oid in answer.refs.items():
+                ref = name.decode("utf-8", "surrogateescape")
+                if oid is not None and ref.startswith(wanted) and not ref.endswith("^{}"):
+                    found[ref] = oid.decode()
+            return found
+
+        return self._read(ask, "list the refs")
+
+    def read(self, oids: Sequence[str], *, depth: int = 1) -> Mapping[str, gateway.CommitData | gateway.NotACommit]:
+        """Return the commits, with first-parent ancestors up to ``depth`` commits each; see the protocol."""
+        wanted = list(dict.fromkeys(oids))
+        missing = [oid for oid in wanted if not self._reached(oid, depth)]
+        if missing:
+            self._fetch(missing, depth)
+        answer: dict[str, gateway.CommitData | gateway.NotACommit] = {}
+        for oid in wanted:
+            answer.update(self._chain(oid, depth))
+        return answer
+
+    def _chain(self, oid: str, depth: int) -> Iterator[tuple[str, gateway.CommitData | gateway.NotACommit]]:
+        for _ in range(depth):
+            thing = self._known.get(oid)
+            if thing is None:
+                return
+            yield oid, thing
+            if isinstance(thing, gateway.NotACommit) or not thing.parents:
+                return
+            oid = thing.parents[0]
+
+    def _reached(self, oid: str, depth: int) -> bool:
+        """Tell whether what is known answers for ``oid`` without a fetch."""
+        for _ in range(depth):
+            thing = self._known.get(oid)
+            if thing is None:
+                return False
+            if isinstance(thing, gateway.NotACommit) or not thing.parents:
+                return True
+            oid = thing.parents[0]
+        return True
+
+    def _fetch(self, oids: Sequence[str], depth: int) -> None:
+        wants = list(oids)
+        for _ in range(LOST_WANTS):
+            if not wants:
+                return
+            lost = self._fetch_once(wants, depth)
+            if lost is None:
+                return
+            wants = [oid for oid in wants if oid != lost]
+        msg = f"the git host no longer has more than {LOST_WANTS} of the commits that its own refs named ({self._url})"
+        raise errors.ReadFailedError(msg)
+
+    def _fetch_once(self, wants: Sequence[str], depth: int) -> str | None:
+        """Fetch all of ``wants``; return the oid that the host no longer has, if it said so."""
+
+        def ask(talk: gitwire.Conversation) -> str | None:
+            buffer = gitwire.BoundedBuffer()
+            try:
+                talk.fetch_pack(
+                    b"",
+                    lambda _refs, depth=None: [objects.ObjectID(oid.encode()) for oid in wants],  # noqa: ARG005 - dulwich's name
+                    gitwire.NoHaves(),
+                    buffer.take,
+                    depth=depth,
+                    ref_prefix=[b"refs/klaud-asks-for-no-ref"],
+                    filter_spec=b"tree:0",
+                )
+            except gitwire.TRANSPORT_ERRORS as error:
+                if match := _NOT_OUR_REF.search(f"{error} {talk.heard.decode('latin-1')}"):
+                    return match[1]
+                raise
+            for oid, thing in gitwire.unpack(buffer):
+                self._known.setdefault(oid, thing)
+            for oid in wants:
+                self._known.setdefault(oid, gateway.NotACommit(oid, "not a commit"))
+            return None
+
+        try:
+            return self._read(ask, f"fetch {len(wants)} commits")
+        except gitwire.PackTooLargeError:
+            if len(wants) == 1:
+                self._known[wants[0]] = gateway.NotACommit(wants[0], "its history is above the size limit of a fetch")
+                return None
+        half = len(wants) // 2
+        self._fetch(wants[:half], depth)
+        self._fetch(wants[half:], depth)
+        return None
+
+    def _read(self, ask: Callable[[gitwire.Conversation], T], what: str) -> T:
+        def attempt() -> T:
+            with gitwire.Conversation(self._url, self._token) as talk:
+                try:
+                    return ask(talk)
+                except gitwire.PackTooLargeError:
+                    raise
+                except dulwich.errors.NotGitRepository as error:  # pragma: no cover - HttpStatusError comes first
+                    raise self._unreadable(what, error) from error
+                except gitwire.HttpStatusError as error:
+                    failed = self._unreadable(what, error)
+                    if error.status >= 500 or error.status in {403, 408, 429}:
+                        kind: retry.Wait = "backoff" if error.after is None else "retry-after"
+                        raise retry.Again(failed, wait=kind, seconds=error.after or 0.0) from error
+                    raise failed from error
+                except gitwire.TRANSPORT_ERRORS as error:
+                    raise retry.Again(self._unreadable(what, error)) from error
+                finally:
+                    self._count(fetches=1, traffic=talk.traffic)
+
+        return retry.call(attempt, policy=self._policy, clock=self._clock)
+
+    def _unreadable(self, what: str, error: Exception) -> errors.ReadFailedError:
+        return errors.ReadFailedError(f"could not {what} at {self._url}: {_words(error)}")
+
+    # -- writes
+    def write_commit(self, message: bytes, parents: Sequence[str] = ()) -> str:
+        """Make a commit of the empty tree in memory; the update that names it carries it to the host."""
+        commit = objects.Commit()
+        commit.tree = objects.ObjectID(gitwire.EMPTY_TREE.encode())
+        commit.parents = [objects.ObjectID(parent.encode()) for parent in parents]
+        commit.author = commit.committer = f"{self._identity.name} <{self._identity.email}>".encode()
+        commit.author_time = commit.commit_time = int(self._clock.now().timestamp())
+        commit.author_timezone = commit.commit_timezone = 0
+        commit.message = message
+        oid = commit.id.decode()
+        self._own.add_object(commit)
+        self._known[oid] = gitwire.commit_data(oid, commit)
+        return oid
+
+    def apply(self, updates: Sequence[gateway.RefUpdate], *, atomic: bool = False) -> Sequence[gateway.RefResult]:
+        """Send all updates, each judged alone (or all together); one result for each, in order."""
+        results: dict[str, gateway.RefResult] = {}
+        if len({update.ref for update in updates}) != len(updates):
+            msg = "two updates of one ref in one push"
+            raise errors.BugError(msg)
+        queue = [list(updates)] if atomic else _parts(list(updates), self._batch)
+        sent_before = False
+        while queue:
+            part = queue.pop(0)
+            try:
+                answer = self._push(part, atomic=atomic)
+            except (errors.ReadFailedError, errors.ForbiddenError):
+                if not sent_before:
+                    raise
+                answer = [gateway.RefUnclear(update.ref) for update in part]
+            except _TooManyRefsError:
+                half = len(part) // 2
+                queue[:0] = [part[:half], part[half:]]
+                continue
+            sent_before = True
+            results.update({result.ref: result for result in answer})
+        return [results[update.ref] for update in updates]
+
+    def _push(self, updates: Sequence[gateway.RefUpdate], *, atomic: bool) -> Results:
+        if not updates:
+            return []
+        judged: dict[str, gateway.RefResult] = {}
+
+        def choose(advertised: dict[objects.ObjectID, objects.ObjectID]) -> dict[bytes, bytes]:
+            judged.update(
+                _judge(updates, {name: oid for name, oid in advertised.items() if oid != ZERO}, atomic=atomic)
+            )
+            return {
+                update.ref.encode(): (update.new or ZERO.decode()).encode()
+                for update in updates
+                if update.ref not in judged
+            }
+
+        with gitwire.Conversation(self._url, self._token) as talk:
+            try:
+                answer = talk.send_pack(b"", choose, self._pack, progress=talk.note, atomic=atomic)  # type: ignore[arg-type]
+                said = dict(answer.ref_status or {})
+            except dulwich.errors.SendPackError as error:
+                said = {update.ref.encode(): _words(error) for update in updates}
+            except gitwire.HttpStatusError as error:
+                if not talk.posted:
+                    raise self._unreadable("open a push", error) from error
+                said = {update.ref.encode(): f"HTTP {error.status}" for update in updates} if error.status < 500 else {}
+            except gitwire.TRANSPORT_ERRORS as error:
+                if not talk.posted:
+                    raise self._unreadable("open a push", error) from error
+                said = {}
+            finally:
+                self._count(pushes=int(talk.posted), fetches=int(not talk.posted), traffic=talk.traffic)
+            spoken = b"".join(talk.progress).decode("utf-8", "replace")
+        return self._settle(updates, judged, said, spoken, atomic=atomic)
+
+    def _settle(
+        self,
+        updates: Sequence[gateway.RefUpdate],
+        judged: Mapping[str, gateway.RefResult],
+        said: Mapping[bytes, str | None],
+        spoken: str,
+        *,
+        atomic: bool,
+    ) -> Results:
+        refused = [u for u in updates if u.ref not in judged and said.get(u.ref.encode()) is not None]
+        texts = {u.ref: str(said[u.ref.encode()]) for u in refused}
+        if len(refused) > 1 and not atomic and _TOO_MANY.search(f"{spoken}\n{' '.join(set(texts.values()))}"):
+            raise _TooManyRefsError
+        now = self._now_of(refused)
+        results: Results = []
+        for update in updates:
+            if update.ref in judged:
+                results.append(judged[update.ref])
+            elif update.ref in texts:
+                if now is not None and now.get(update.ref) != update.expected:
+                    results.append(gateway.RefSuperseded(update.ref, now.get(update.ref)))
+                else:
+                    words = f"{texts[update.ref]}; {spoken}" if spoken.strip() else texts[update.ref]
+                    results.append(gateway.RefRejected(update.ref, " ".join(words.split())[:REASON_LIMIT]))
+            elif update.ref.encode() in said:
+                results.append(gateway.RefUpdated(update.ref))
+            else:
+                results.append(gateway.RefUnclear(update.ref))
+        return results
+
+    def _now_of(self, refused: Sequence[gateway.RefUpdate]) -> Mapping[str, str] | None:
+        """List the refused refs once: a lock that failed because the ref moved is not a refusal."""
+        if not refused:
+            return {}
+        try:
+            return self.list([update.ref for update in refused])
+        except errors.KlaudError:
+            return None
+
+    def _pack(
+        self,
+        have: set[objects.ObjectID],
+        want: set[objects.ObjectID],
+        *,
+        ofs_delta: bool = False,
+        progress: object = None,
+    ) -> tuple[int, Iterator[pack.UnpackedObject]]:
+        """Return the objects that the host needs for ``want``; what is not here, the host must have already."""
+        del progress
+        own = _own_commits(self._own, have, want)
+        if self._disk is None or not any(oid in self._disk for oid in want if oid not in self._own):
+            return gitwire.records_of([*own, self._own[objects.ObjectID(gitwire.EMPTY_TREE.encode())]] if own else [])
+        both = stores.OverlayObjectStore([self._own, self._disk])
+        local = {oid for oid in want if oid in both}
+        return both.generate_pack_data(have, local, shallow=self._shallow, ofs_delta=ofs_delta)  # type: ignore[arg-type]
+
+    def _count(self, *, pushes: int = 0, fetches: int = 0, traffic: int = 0) -> None:
+        with self._lock:
+            self._pushes += pushes
+            self._fetches += fetches
+            self._traffic += traffic
+
+
+class _TooManyRefsError(Exception):
+    """The host limits how many refs one push may update."""
+
+
+def _judge(
+    updates: Sequence[gateway.RefUpdate], advertised: Mapping[bytes, bytes], *, atomic: bool
+) -> dict[str, gateway.RefResult]:
+    """Return the results that need no push: refs not as expected, and those already as wanted."""
+    judged: dict[str, gateway.RefResult] = {}
+    for update in updates:
+        stands = advertised.get(update.ref.encode())
+        actual = None if stands is None else stands.decode()
+        if actual != update.expected or (actual is None and update.new is None):
+            judged[update.ref] = gateway.RefSuperseded(update.ref, actual)
+        elif actual == update.new:
+            judged[update.ref] = gateway.RefUpdated(update.ref)
+    if atomic and any(isinstance(result, gateway.RefSuperseded) for result in judged.values()):
+        for update in updates:
+            if not isinstance(judged.get(update.ref), gateway.RefSuperseded):
+                judged[update.ref] = gateway.RefRejected(update.ref, NOT_ATOMIC)
+    return judged
+
+
+def _own_commits(
+    store: stores.MemoryObjectStore, have: set[objects.ObjectID], want: set[objects.ObjectID]
+) -> list[objects.ShaFile]:
+    """Return this store's commits from ``want`` back to what the host has."""
+    found: dict[objects.ObjectID, objects.ShaFile] = {}
+    queue = list(want)
+    while queue:
+        oid = queue.pop()
+        if oid in found or oid in have or oid not in store:
+            continue
+        commit = store[oid]
+        found[oid] = commit
+        if isinstance(commit, objects.Commit):
+            queue.extend(commit.parents)
+    return list(found.values())
+
+
+def _parts(items: list[gateway.RefUpdate], size: int) -> list[list[gateway.RefUpdate]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _words(error: Exception) -> str:
+    """Return an error's own words on one line, cut; its type where it has none."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:REASON_LIMIT]
