@@ -336,6 +336,18 @@ class Actor:
         if not self._room(hand, decide_plan.FINISH_REQUESTS):
             return
         self._cancel(hand)
+        if action.number is not None:
+            seen = self._details([action.number]).get(action.number)
+            touch = (
+                next(rules_touch.touches(seen, hand.case, (), self._setting), None)
+                if isinstance(seen, github.PullDetail) and seen.pull.open
+                else None
+            )
+            if touch is not None or isinstance(seen, model.Unread):
+                hand.stop(
+                    f"left alone at the last look: {f'{touch.who} {touch.what}' if touch else 'it could not be read'}"
+                )
+                return
         settled = self._finisher.settle(action.wave, action.candidate, as_=action.as_, why=action.why)
         hand.done.extend(settled.done)
         hand.left.extend(settled.left)

@@ -192,6 +192,7 @@ def cases(sight: model.Sight, index: Index) -> tuple[model.Case, ...]:
             case = model.Case(key=candidate, wave="", candidate=candidate, family=names.family_of(candidate))
             found[case.key] = case
             fresh[candidate] = case.key
+    _spread_bad_claims(found)
     stray = _stray_runs(index)
     named = _named(found)
     complete = []
@@ -257,6 +258,15 @@ def _from_records(snapshot: leases.Snapshot) -> dict[str, model.Case]:
         else:
             found.spoil(*session, lease, "lease")
     return found.cases
+
+
+def _spread_bad_claims(found: dict[str, model.Case]) -> None:
+    """Judge no session of a family whose claim cannot be read: it may name any of them."""
+    bad = {case.family: case for case in found.values() if case.key.startswith("claims/")}
+    for key, case in found.items():
+        claim = bad.get(case.family)
+        if claim is not None and claim is not case and not case.bad and not (case.ledger and is_settled(case.ledger)):
+            found[key] = msgspec.structs.replace(case, bad=f"its family's {claim.bad}", newer=claim.newer)
 
 
 def _session_of(ref: str) -> tuple[str, str, str]:

@@ -80,8 +80,7 @@ def facts(case: model.Case, sight: model.Sight, index: Index, policy: model.Poli
     """Compute what the rows ask about one case."""
     detail = _main_pull(case, index.setting)
     ours = [d for d in case.pulls if d.pull.open and decide_cases.is_klaud(d.pull.author, index.setting)]
-    runs = rules_touch.runs_about(detail, case, index) if detail else []
-    touch = next(rules_touch.touches(detail, case, runs, index.setting), None) if detail else None
+    touch = _touch(detail, case, index)
     others = [d.pull for d in case.pulls if d.pull.open and not decide_cases.is_klaud(d.pull.author, index.setting)]
     if touch is None and others:
         touch = model.Touch(
@@ -112,6 +111,19 @@ def _main_pull(case: model.Case, setting: model.Setting) -> github.PullDetail | 
         key=lambda d: (d.pull.open, d.pull.open and decide_cases.is_klaud(d.pull.author, setting), d.pull.number),
     )
     return ranked[-1] if ranked else None
+
+
+def _touch(detail: github.PullDetail | None, case: model.Case, index: Index) -> model.Touch | None:
+    """Return the first sign of a person on the session's pull request, else on another that its ledger names."""
+    named = decide_cases.numbers_of(case.ledger) if case.ledger is not None else frozenset[int]()
+    others = [d for d in case.pulls if d is not detail and d.pull.number in named]
+    for one in [detail, *others] if detail is not None else []:
+        if one is not None:
+            runs = rules_touch.runs_about(one, case, index)
+            touch = next(rules_touch.touches(one, case, runs, index.setting), None)
+            if touch is not None:
+                return touch
+    return None
 
 
 def _of_lease(case: model.Case, sight: model.Sight, index: Index) -> model.Liveness | None:

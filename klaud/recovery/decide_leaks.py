@@ -97,7 +97,7 @@ def over(leaks: dict[str, model.Leak]) -> tuple[str, ...]:
 def remembered(
     before: leases.Observed | None, plan: model.Plan, zombies: Iterable[int], *, above: bool, recent: bool
 ) -> tuple[tuple[int, ...], tuple[leases.Count, ...], int]:
-    """Return what the next sweep must know: zombies, counts, and sweeps in a row above the limits (``recent``: not counted)."""
+    """Return what the next sweep must know: zombies, counts, and sweeps in a row above the limits."""
     dead = tuple(sorted({*plan.zombies, *zombies}))
     was = before.leaks_over if before is not None else 0
     over_for = 0 if not above else (was if recent and was else was + 1)

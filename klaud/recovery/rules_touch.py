@@ -80,14 +80,16 @@ def _by_commits(detail: github.PullDetail, case: model.Case, setting: model.Sett
         yield model.Touch(what="the commits could not be read in full", who="somebody")
         return
     own = decide_cases.own_oids(case.ledger) if case.ledger is not None else frozenset[str]()
-    if case.ledger is not None and not case.bad and pull.head_oid not in own:
-        yield model.Touch(what=f"pushed {pull.head_oid[:12]}, which the ledger does not know", who="somebody")
     for commit in commits.items:
         if commit.oid in own:
             continue
         for account, email in ((commit.author, commit.author_email), (commit.committer, commit.committer_email)):
             if not is_own_commit(account, email, setting):
-                yield model.Touch(what=f"commit {commit.oid[:12]}", who=who(account) if account else email or GHOST)
+                yield model.Touch(
+                    what=f"made commit {commit.oid[:12]}", who=who(account) if account else email or GHOST
+                )
+    if case.ledger is not None and not case.bad and pull.head_oid not in own:
+        yield model.Touch(what=f"pushed {pull.head_oid[:12]}, which the ledger does not know", who="somebody")
 
 
 def is_own_commit(account: github.Account | None, email: str, setting: model.Setting) -> bool:

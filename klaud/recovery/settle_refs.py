@@ -68,9 +68,9 @@ class RefSettler:
                 hand.lease_ref = action.ref
                 updates.append(self._put(action.ref, action.oid, lease))
         claim = hand.case.claim
-        for taken in hand.actions(model.TakeOverClaim):
-            if claim is not None and isinstance(claim.record, leases.Claim):
-                updates.append(self._put(taken.ref, taken.oid, fenced(claim.record, now)))
+        if claim is not None and isinstance(claim.record, leases.Claim):
+            record = fenced(claim.record, now)
+            updates.extend(self._put(taken.ref, taken.oid, record) for taken in hand.actions(model.TakeOverClaim))
         intents = self._intents(hand)
         ledger = hand.case.ledger
         if intents and ledger is not None:

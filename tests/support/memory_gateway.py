@@ -261,6 +261,29 @@ class MemoryGateway:
             lambda s: [p for n, p in s.pulls.items() if oid == p.head_oid or oid in self._world.commits_of(n, s)],
         )
 
+    # -- contents
+    def contents(self, path: str, ref: str, limit: int) -> bytes | model.Missing:
+        """Return one file's bytes at a commit."""
+
+        def get(state: State) -> bytes | None:
+            data = state.contents.get((ref, path))
+            if data is not None and len(data) > limit:
+                raise errors.ReadFailedError(f"{path}: above the limit of {limit} bytes")
+            return data
+
+        return self._by_id("contents", (path, ref), "GET /repos/{owner}/{repo}/contents/{path}", "contents:read", get)
+
+    def merge_base(self, base: str, head: str) -> str | model.Missing:
+        """Return where ``head`` left ``base``."""
+
+        def get(state: State) -> str | None:
+            trunk = set(self._world.ancestors(state.refs.get(f"refs/heads/{base}", base), state))
+            return next((oid for oid in self._world.ancestors(head, state) if oid in trunk), None)
+
+        return self._by_id(
+            "merge_base", (base, head), "GET /repos/{owner}/{repo}/compare/{basehead}", "contents:read", get
+        )
+
     # -- writes
     def create_pull(self, *, head: str, base: str, title: str, body: str, draft: bool) -> model.Pull:
         """Open a pull request."""

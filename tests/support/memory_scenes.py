@@ -1,7 +1,7 @@
 """Standard recovery worlds, built through klaud's own records: one session at a time, in any state of its life.
 
-``Scene`` wraps a ``World`` with the sweep's own run in it; ``session`` puts one session and its objects there; ``sweep`` runs
-one recovery pass over it as a process would. Every name is made up.
+``Scene`` wraps a ``World`` with the sweep's own run in it; ``session`` puts one session and its objects there; ``sweep``
+runs one recovery pass over it as a process would. Every name is made up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import dataclasses
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from klaud import names
+from klaud import errors, names
+from klaud.github import gateway as ports
+from klaud.github import model as github
 from klaud.leases import model as leases
 from klaud.leases import store as stores
 from klaud.recovery import model, run, writer
@@ -47,7 +49,7 @@ class NoFinisher:
         """Bring the session to its outcome through the scene's own gateway and refs; can be repeated."""
         del why
         self.settled.append((candidate, as_))
-        gateway, refs, pen = self.scene.gateway, self.scene.refs, self.scene.pen()
+        gateway, pen = self.scene.gateway, self.scene.pen()
         snapshot = self.scene.snapshot()
         ledger = snapshot.ledgers[self.scene.names.session(wave, candidate)]
         assert isinstance(ledger, leases.Ledger)
@@ -55,32 +57,50 @@ class NoFinisher:
         validated = as_ == "validated" or any(
             isinstance(r, leases.Outcome) and r.outcome == "validated" for r in ledger.records
         )
+        tip: str | None = ledger.oid
+        if not any(isinstance(r, leases.Outcome) for r in ledger.records):
+            outcome = leases.Outcome(
+                at=self.scene.world.time,
+                outcome="validated" if validated else "failed",
+                number=number,
+                pending=("mark-ready",) if validated else ("close-draft", "delete-branch"),
+            )
+            tip = pen.chain([outcome], ledger.ref, ledger.oid)
+            self._sure(pen.push([memory_gateway.update(ledger.ref, ledger.oid, tip)]))
         detail = gateway.pull_details([number])[number] if number else None
-        if detail is not None and hasattr(detail, "pull") and detail.pull.open:
+        if isinstance(detail, github.PullDetail) and detail.pull.open:
             if validated and detail.pull.draft:
                 gateway.mark_ready(detail.pull.node_id)
             elif not validated:
                 gateway.close_pull(detail.pull.number)
-        branch = self.scene.names.branch(candidate)
-        oid = refs.list([branch]).get(branch)
-        updates = []
-        if oid and not validated:
-            archive = self.scene.names.archive("branch", f"auto-{candidate}", oid)
-            if archive not in snapshot.refs:
-                updates.append(memory_gateway.update(archive, None, oid))
-            updates.append(memory_gateway.update(branch, oid, None))
-        now = self.scene.world.time
-        records: list[leases.LedgerRecord] = [
-            leases.Outcome(at=now, outcome="validated" if validated else "failed", number=number, by="finish")
-        ]
-        tip = pen.chain(records, ledger.ref, ledger.oid)
-        updates.append(memory_gateway.update(ledger.ref, ledger.oid, tip))
-        claim = self.scene.names.claim(names.family_of(candidate))
-        held = refs.list([claim]).get(claim)
-        if held:
-            updates.append(memory_gateway.update(claim, held, None))
-        pen.push(updates, atomic=True)
+        self._end(wave, candidate, tip, validated=validated)
         return model.Settled(done=(f"settled as {as_}",))
+
+    def _end(self, wave: str, candidate: str, tip: str | None, *, validated: bool) -> None:
+        refs, pen, ref_names = self.scene.refs, self.scene.pen(), self.scene.names
+        now = refs.list(ref_names.listed_prefixes())
+        branch, claim = ref_names.branch(candidate), ref_names.claim(names.family_of(candidate))
+        ledger = ref_names.session(wave, candidate)
+        updates = []
+        effects: list[leases.Effect] = ["mark-ready"] if validated else ["close-draft", "delete-branch"]
+        if branch in now and not validated:
+            archive = ref_names.archive("branch", f"auto-{candidate}", now[branch])
+            if archive not in now:
+                updates.append(memory_gateway.update(archive, None, now[branch]))
+            updates.append(memory_gateway.update(branch, now[branch], None))
+        at = self.scene.world.time
+        done: list[leases.LedgerRecord] = [
+            leases.Effected(at=at, seq=90 + i, effect=e, result="done") for i, e in enumerate(effects)
+        ]
+        updates.append(memory_gateway.update(ledger, tip, pen.chain(done, ledger, tip)))
+        if claim in now:
+            updates.append(memory_gateway.update(claim, now[claim], None))
+        self._sure(pen.push(updates, atomic=True))
+
+    @staticmethod
+    def _sure(results: dict[str, ports.RefResult]) -> None:
+        if not all(isinstance(r, ports.RefUpdated) for r in results.values()):
+            raise errors.UnclearWriteError("a push of the settlement got no clear yes")
 
 
 @dataclasses.dataclass
@@ -132,9 +152,20 @@ class Scene:
 
     def begin(self) -> None:
         """Let twelve hours pass and the sweep's own run start."""
-        self.world.time = self.started + datetime.timedelta(hours=12)
-        if self.me is not None and OWN_RUN not in self.world.state.runs:
-            self.world.add_run(PLANNER, actor=self.world.alice, run_id=OWN_RUN, status="in_progress", event="schedule")
+        self.world.time = max(self.world.time, self.started + datetime.timedelta(hours=12))
+        if self.me is not None and self.me.run_id not in self.world.state.runs:
+            self.world.add_run(
+                PLANNER, actor=self.world.alice, run_id=self.me.run_id, status="in_progress", event="schedule"
+            )
+
+    def next_run(self) -> None:
+        """Let the sweep's run end, however it did, and another planner run begin."""
+        self.world.advance(1)
+        if self.me is not None:
+            if self.me.run_id in self.world.state.runs:
+                self.world.finish_run(self.me.run_id, "cancelled")
+            self.me = leases.Holder(run_id=self.me.run_id + 1, attempt=1, job="recover", nonce="00")
+        self.begin()
 
     # -- klaud's own pen
     def pen(self) -> writer.Writer:
@@ -160,7 +191,7 @@ class Scene:
         self.put(ref, tip)
 
     # -- sessions
-    def session(  # noqa: C901, PLR0912 - a session has that many sides
+    def session(
         self,
         name: str,
         *,

@@ -98,6 +98,7 @@ class State:
     runs: dict[int, model.Run] = dataclasses.field(default_factory=dict)
     jobs: dict[int, tuple[model.Job, ...]] = dataclasses.field(default_factory=dict)
     artifacts: dict[int, tuple[model.Artifact, ...]] = dataclasses.field(default_factory=dict)
+    contents: dict[tuple[str, str], bytes] = dataclasses.field(default_factory=dict)
     blobs: dict[int, bytes] = dataclasses.field(default_factory=dict)
     workflows: dict[str, model.Workflow] = dataclasses.field(default_factory=dict)
 
