@@ -1,0 +1,97 @@
+"""A person may act between any two calls of a sweep: what they touched is open, branch and all, at its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import memory_scenes
+from tests.support.memory_standard import STANDARD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.memory_standard import Built
+
+FINISHED = {"outcome_half_done", "final_run_wrong", "final_run_verifies"}
+"""Scenes that the session's own ``finish`` settles; its guards are tested with it."""
+
+ACTS: dict[str, Callable[[Built], object]] = {
+    "push": lambda b: b.scene.world.push(branch(b), "a person's fix", by=b.scene.world.alice),
+    "label": lambda b: b.scene.world.label(number(b), "mine / 🚑", by=b.scene.world.alice),
+    "comment": lambda b: b.scene.world.comment(number(b), "wait", by=b.scene.world.alice),
+    "ghost's comment": lambda b: b.scene.world.comment(number(b), "wait", by=None),
+    "close": lambda b: b.scene.world.close(number(b), by=b.scene.world.alice),
+    "reopen": lambda b: (
+        b.scene.world.close(number(b), by=b.scene.world.alice),
+        b.scene.world.reopen(number(b), by=b.scene.world.alice),
+    ),
+    "rename": lambda b: b.scene.world.rename(number(b), "better", by=b.scene.world.alice),
+    "edit": lambda b: b.scene.world.edit_body(number(b), "better", by=b.scene.world.alice),
+    "un-draft": lambda b: b.scene.world.ready(number(b), by=b.scene.world.alice),
+    "assign": lambda b: b.scene.world.event(number(b), "assigned", b.scene.world.alice),
+    "hand-off": lambda b: b.scene.world.label(number(b), "klaud-handoff", by=b.scene.world.alice),
+    "re-run": lambda b: rerun(b),  # noqa: PLW0108 - defined below
+}
+
+
+def number(built: Built) -> int:
+    assert built.main is not None
+    return built.main.number or 0
+
+
+def branch(built: Built) -> str:
+    assert built.main is not None
+    return built.main.branch
+
+
+def rerun(built: Built) -> None:
+    """Start the newest completed run at the draft's head again, if there is one."""
+    world = built.scene.world
+    head = world.state.pulls[number(built)].head_oid
+    over = [r.id for r in world.state.runs.values() if r.head_sha == head and r.status == "completed"]
+    if over:
+        world.rerun(max(over), by=world.alice)
+
+
+def swept(name: str, act: Callable[[Built], object], k: int) -> tuple[Built, bool, str | None]:
+    """Sweep a scene with a person acting before the k-th call; tell whether the draft was open then, and its branch."""
+    built = STANDARD[name][1]()
+    world = built.scene.world
+    if built.main is not None and built.main.final is None and built.main.head is not None:
+        built.scene.child_run(memory_scenes.SMOKE, built.main, "failure", "workflow_dispatch")
+    built.scene.begin()
+    seen: list[tuple[bool, str | None]] = []
+
+    def go() -> None:
+        pull = world.state.pulls[number(built)]
+        seen.append((pull.open, world.state.refs.get(f"refs/heads/{pull.head_ref}")))
+        act(built)
+
+    world.act_before(len(world.calls) + k, go)
+    built.scene.sweep()
+    return built, seen[0][0] if seen else False, seen[0][1] if seen else None
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("name", [n for n in STANDARD if n not in FINISHED])
+def test_between_any_two_calls(name: str, act: str) -> None:
+    """An open draft stays open or is reopened; its branch stays or is restored; a person's commit is never lost."""
+    built = STANDARD[name][1]()
+    if built.main is None or built.main.number is None:
+        return
+    built.scene.begin()
+    before = len(built.scene.world.calls)
+    built.scene.sweep()
+    for k in range(len(built.scene.world.calls) - before):
+        after, was_open, had_branch = swept(name, ACTS[act], k)
+        state = after.scene.world.state
+        pull = state.pulls[number(after)]
+        ref = f"refs/heads/{pull.head_ref}"
+        if was_open:
+            assert pull.open or act == "close", f"call {k}"
+        if was_open and had_branch:
+            assert ref in state.refs, f"call {k}"
+        if act == "push":
+            assert state.objects[state.refs[ref]].author == after.scene.world.alice, f"call {k}"
