@@ -28,7 +28,7 @@ OutcomeClass: TypeAlias = Literal[
 Phase: TypeAlias = Literal["resolve", "baseline", "targeted", "final-run", "cleanup", "unknown"]
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class Holder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A workflow run's attempt (and job) that holds something. ``nonce`` makes the record's commit unique to it."""
 
     run_id: int
@@ -37,7 +37,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     nonce: str = ""
 
 
-class ParkedHolder(msgspec.Struct, frozen=True, kw_only=True):
+class ParkedHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A session that ended its job and waits on runs; ``by`` is the run that parked it."""
 
     on: tuple[int, ...]
@@ -141,7 +141,7 @@ class BeatLost(Base, frozen=True, kw_only=True, tag="beat-lost"):
     why: Literal["claim-lost", "handoff", "paused", "cancelled", "unheard"]
 
 
-class Attempted(msgspec.Struct, frozen=True, kw_only=True):
+class Attempted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One thing that was tried, in closed words and numbers."""
 
     what: str
@@ -186,7 +186,7 @@ class Outcome(Base, frozen=True, kw_only=True, tag="outcome"):
     pending: tuple[Effect, ...] = ()
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One ended candidate of a family, for later waves. ``blame`` decides ``until``, the end of the cool-down."""
 
     candidate: str
@@ -214,7 +214,7 @@ class Tombstone(Base, frozen=True, kw_only=True, tag="tombstone"):
     number: int
 
 
-class Count(msgspec.Struct, frozen=True, kw_only=True):
+class Count(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many sweeps in a row one session was seen in one waiting row of the decision table."""
 
     session: str

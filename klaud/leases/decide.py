@@ -1,0 +1,120 @@
+"""Small rules over records: what fits where, who holds, what a ledger says. Pure."""
+
+from __future__ import annotations
+
+from klaud import names
+from klaud.leases import model
+
+LEDGER_LIMIT = 2000
+"""Records of one ledger: 20 pushes, 6 smoke runs and a few turns make about 100; more is not a session of klaud's."""
+
+_LATER = (
+    model.Intent
+    | model.Effected
+    | model.TurnStarted
+    | model.TurnEnded
+    | model.BeatLost
+    | model.Parked
+    | model.Continued
+    | model.Outcome
+)
+
+
+def fits(record: model.Record, ref: names.KlaudRef) -> str:
+    """Return why ``record`` cannot stand at ``ref``, empty where it can (a ledger's records: see ``chain``)."""
+    match ref, record:
+        case names.ClaimRef(family), model.Claim():
+            return _claim(record, family)
+        case names.LeaseRef(wave, candidate), model.Lease():
+            return "" if (record.wave, record.candidate) == (wave, candidate) else "a lease that names another session"
+        case names.FamilyRef(family), model.FamilyMemory():
+            return "" if _is_family(record.family, family) else "a memory that names another family"
+        case names.TombstoneRef(candidate), model.Tombstone():
+            return "" if record.candidate == candidate else "a tombstone that names another candidate"
+        case names.ObservedRef(), model.Observed():
+            return ""
+        case names.SessionRef(), model.SessionStarted():
+            return chain((record,), ref)
+        case _:
+            return "a record of another kind than its ref"
+
+
+def _claim(record: model.Claim, family: str) -> str:
+    if not names.is_candidate(record.candidate) or names.family_of(record.candidate) != family:
+        return "a claim that names another family's candidate"
+    if not _is_family(record.family, family):
+        return "a claim that names another family"
+    if not names.is_wave(record.wave):
+        return "a claim whose wave is no wave"
+    if (record.holder is None) == (record.parked is None):
+        return "a claim that has not exactly one of holder and parked"
+    return ""
+
+
+def _is_family(text: str, family: str) -> bool:
+    return text == family or names.short_id(text) == family
+
+
+def chain(records: tuple[model.Record, ...], ref: names.SessionRef) -> str:
+    """Return why ``records`` (oldest first) are not the ledger of ``ref``, empty where they are."""
+    if not records:
+        return "a ledger without records"
+    first, *rest = records
+    if not isinstance(first, model.SessionStarted):
+        return "a ledger that does not begin with the start of a session"
+    if (first.wave, first.candidate) != (ref.wave, ref.candidate):
+        return "a ledger that names another session"
+    if not _is_family(first.family, names.family_of(ref.candidate)):
+        return "a ledger that names another family"
+    if not all(isinstance(record, _LATER) for record in rest):
+        return "a ledger with a record that belongs elsewhere"
+    return ""
+
+
+def holder(claim: model.Claim) -> model.Holder | None:
+    """Return who holds a claim: the run at work, or the one that parked it; None for a claim that says neither."""
+    if claim.holder is not None:
+        return claim.holder
+    return claim.parked.by if claim.parked is not None else None
+
+
+def same_holder(one: model.Holder, other: model.Holder) -> bool:
+    """Tell whether two are the same attempt and job of one run; the nonce only makes commits unique."""
+    return (one.run_id, one.attempt, one.job) == (other.run_id, other.attempt, other.job)
+
+
+def outcome(ledger: model.Ledger) -> model.Outcome | None:
+    """Return the terminal record of a ledger: the newest outcome, or None while there is none."""
+    return next((record for record in reversed(ledger.records) if isinstance(record, model.Outcome)), None)
+
+
+def pushed_oids(ledger: model.Ledger) -> frozenset[str]:
+    """Return every commit that the session recorded as about to be its own push (done or not: klaud made them all)."""
+    return frozenset(
+        oid
+        for record in ledger.records
+        if isinstance(record, model.Intent) and record.effect in {"push-work", "create-branch"}
+        for oid in record.oids
+    )
+
+
+def next_seq(ledger: model.Ledger) -> int:
+    """Return the sequence number of the next intent."""
+    return 1 + max((record.seq for record in ledger.records if isinstance(record, model.Intent)), default=-1)
+
+
+def open_intents(ledger: model.Ledger) -> tuple[model.Intent, ...]:
+    """Return the intents whose effect is not settled: no record of what became of them, or only an unclear one."""
+    settled = {r.seq for r in ledger.records if isinstance(r, model.Effected) and r.result != "unclear"}
+    return tuple(r for r in ledger.records if isinstance(r, model.Intent) and r.seq not in settled)
+
+
+def pending(ledger: model.Ledger) -> tuple[model.Effect, ...]:
+    """Return the clean-up effects that the outcome named and no later record says are over, in order."""
+    ends = [at for at, record in enumerate(ledger.records) if isinstance(record, model.Outcome)]
+    end = outcome(ledger)
+    if end is None:
+        return ()
+    after = ledger.records[ends[-1] + 1 :]
+    over = {r.effect for r in after if isinstance(r, model.Effected) and r.result != "unclear"}
+    return tuple(effect for effect in end.pending if effect not in over)
