@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from klaud.github import gateway as ports
     from klaud.recovery.observe import Observer
 
+READ_SINGLY = 3
+"""Runs to be cancelled that are read again by id; more are read in one listing."""
+
 CHECKED_TOGETHER = 40
 """Drafts that are read again in one request."""
 
@@ -51,16 +54,29 @@ class Actor:
         self.halted = ""
         self.zombies: set[int] = set()
         self._asked: dict[int, tuple[Hand, bool]] = {}
+        self._fresh: dict[int, github.Run] = {}
 
     # -- the steps, in their order
-    def cancel_loose(self, hands: Iterable[Hand]) -> None:
-        """Cancel the orphans of sessions of which nothing else is to be done on the API; no lease is needed for that."""
-        for hand in hands:
-            if not hand.actions(model.CloseDraft) and not hand.actions(model.Finish):
-                self._guarded(hand, lambda hand=hand: self._cancel(hand))  # type: ignore[misc]
+    def cancel(self, hands: Iterable[Hand], since: datetime.datetime | None, *, leased: bool) -> None:
+        """Cancel the orphans of sessions that need a lease for more (``leased``), or of those that need none.
+
+        Each run is read again first: one by one where there are few, in one listing where there are many.
+        """
+        chosen = [h for h in hands if bool(h.actions(model.TakeOverLease)) is leased and not h.stopped]
+        chosen = [h for h in chosen if h.actions(model.CancelRun)]
+        if since is not None and sum(len(h.actions(model.CancelRun)) for h in chosen) > READ_SINGLY:
+            try:
+                self._fresh = {run.id: run for run in self._observer.listing(since).items}
+            except errors.RetryLaterError:
+                self._fresh = {}
+            except errors.ForbiddenError as error:
+                self._halt(error)
+        for hand in chosen:
+            self._guarded(hand, lambda hand=hand: self._cancel(hand))  # type: ignore[misc]
+        self._fresh = {}
 
     def close(self, hands: Iterable[Hand]) -> None:
-        """Cancel, comment and close, session by session, oldest draft first."""
+        """Comment and close, session by session, oldest draft first."""
         order = [h for h in hands if h.actions(model.CloseDraft) and not h.stopped]
         for hand in sorted(order, key=lambda h: (_close_of(h).created_at, h.case.key)):
             self._guarded(hand, lambda hand=hand: self._abandon(hand, _close_of(hand)))  # type: ignore[misc]
@@ -152,7 +168,7 @@ class Actor:
         for action in hand.actions(model.CancelRun):
             if not self._room(hand, decide_plan.CANCEL_REQUESTS):
                 return
-            run = self._gateway.run(action.run_id)
+            run = self._fresh.get(action.run_id) or self._gateway.run(action.run_id)
             if isinstance(run, github.Missing):
                 hand.left.append(f"run {action.run_id} answers 404 now")
                 continue
@@ -230,7 +246,6 @@ class Actor:
     def _abandon(self, hand: Hand, close: model.CloseDraft) -> None:
         if not self._room(hand, decide_plan.CLOSE_REQUESTS):
             return
-        self._cancel(hand)
         detail = self._details([close.number]).get(close.number)
         why = self.objection(detail, close, hand.case)
         if why or not isinstance(detail, github.PullDetail):
@@ -335,7 +350,6 @@ class Actor:
     def _finish(self, hand: Hand, action: model.Finish) -> None:
         if not self._room(hand, decide_plan.FINISH_REQUESTS):
             return
-        self._cancel(hand)
         if action.number is not None:
             seen = self._details([action.number]).get(action.number)
             touch = (

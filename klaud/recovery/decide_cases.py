@@ -237,7 +237,10 @@ def _from_records(snapshot: leases.Snapshot) -> dict[str, model.Case]:
             record = claim.record
             key = f"{record.wave}-{record.candidate}"
             found.change(key, record.wave, record.candidate, claim=claim)
-            if names.family_of(record.candidate) != family or names.short_id(record.family) != family:
+            if names.family_of(record.candidate) != family or family not in {
+                record.family,
+                names.short_id(record.family),
+            }:
                 found.change(key, record.wave, record.candidate, bad="the claim names another family", family=family)
         else:
             found.spoil(f"claims/{family}", "", "", claim, "claim")

@@ -79,11 +79,7 @@ class Thinking:
             if case.ledger is not None and not decide_cases.is_settled(case.ledger):
                 have = {d.pull.number for d in case.pulls} | set(self.sight.numbered)
                 numbers |= decide_cases.numbers_of(case.ledger) - have
-            if (
-                verdict.row in {"8", "9", "10", "13", "14"}
-                and facts.pull is not None
-                and facts.pull.head_oid not in self.sight.head_runs
-            ):
+            if verdict.row in {"8", "9", "10", "13"} and facts.pull is not None:
                 heads.add(facts.pull.head_oid)
             final = facts.newest_final
             if (
@@ -101,6 +97,7 @@ class Thinking:
                         run_id=final.id,
                     )
                 )
+        heads.update(close.head for close in self._next_closures())
         for lease in self._leases():
             if lease[0] not in self.index.by_id and lease[0] > 0:
                 runs.add(lease[0])
@@ -110,9 +107,14 @@ class Thinking:
             runs=frozenset(runs),
             jobs=frozenset(jobs - set(self.sight.jobs)),
             numbers=frozenset(numbers),
-            head_runs=frozenset(heads) if not runs else frozenset(),
-            evidence=tuple(evidence) if not runs and not heads else (),
+            head_runs=frozenset(heads - set(self.sight.head_runs)) if not runs else frozenset(),
+            evidence=tuple(evidence) if not runs and not heads - set(self.sight.head_runs) else (),
         )
+
+    def _next_closures(self) -> list[model.CloseDraft]:
+        """Return the closures that this sweep has room for: only their heads are worth a request each."""
+        order = sorted((v for v in self.verdicts if closes(v)), key=_opened)[: self.policy.max_closures]
+        return [a for v in order for a in v.actions if isinstance(a, model.CloseDraft)]
 
     def _unread_runs(self, case: model.Case) -> set[int]:
         ids, planner = rules_liveness.session_runs(case, self.index)
@@ -147,11 +149,28 @@ class Thinking:
         stop = self.stop()
         verdicts = [*self.verdicts, *self._lease_verdicts()]
         counts = self._counts(verdicts)
-        verdicts = _drained(verdicts, self.policy.max_closures)
+        verdicts = [self._heads_read(v) for v in _drained(verdicts, self.policy.max_closures)]
         verdicts, cost = _within_budget(verdicts, remaining, self.policy.reserve)
         known = rules_liveness.zombies(self.sight)
         still = tuple(sorted(z for z in known if self._still_unfinished(z)))
         return model.Plan(verdicts=tuple(verdicts), stop=stop, requests=cost, counts=counts, zombies=still)
+
+    def _heads_read(self, verdict: model.Verdict) -> model.Verdict:
+        """Put off closing a draft at whose head the runs were not read, or not all: a person's may be among them."""
+        close = next((a for a in verdict.actions if isinstance(a, model.CloseDraft)), None)
+        if close is None:
+            return verdict
+        seen = self.sight.head_runs.get(close.head)
+        match seen:
+            case github.Listing(complete=True):
+                return verdict
+            case None:
+                return _put_off(verdict, "drain", f"the runs at its head {close.head[:12]} are not read in this sweep")
+            case github.Listing(why_not=why) | model.Unread(why=why):
+                what = f"runs at its head {close.head[:12]}: {why}"
+                leave = model.Leave(why=what, code="error")
+                state = f"not read: {what}"
+                return msgspec.structs.replace(verdict, row="1b", state=state, actions=(leave,), blocks=True)
 
     def _still_unfinished(self, run_id: int) -> bool:
         run = self.index.by_id.get(run_id)

@@ -129,9 +129,10 @@ class _Sweep:
         )
         refs = settle_refs.RefSettler(writer=pen, clock=parts.clock, me=parts.me, ref_names=parts.names, sight=sight)
         try:
-            actor.cancel_loose(hands)
+            actor.cancel(hands, sight.listing_since, leased=False)
             if not actor.halted:
                 refs.take(hands)
+            actor.cancel(hands, sight.listing_since, leased=True)
             actor.close(hands)
             actor.finish(hands)
             actor.check_closed(hands, thinking.index)

@@ -480,6 +480,19 @@ class World:
         )
         return run_id
 
+    def job(self, run_id: int, name: str, status: str, conclusion: str | None, attempt: int = 1) -> model.Job:
+        """Return one more job of a run, not yet stored."""
+        over = self.time if status == "completed" else None
+        return model.Job(
+            id=self.serial(),
+            run_id=run_id,
+            attempt=attempt,
+            name=name,
+            status=status,
+            conclusion=conclusion,
+            completed_at=over,
+        )
+
     def set_run(self, run_id: int, **changes: Any) -> None:
         """Change fields of a run."""
         changes.setdefault("updated_at", self.time)
