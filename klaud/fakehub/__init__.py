@@ -11,21 +11,13 @@ It shares no code with klaud, so that it cannot share its bugs; see docs/scenes.
 """
 
 from klaud.fakehub.clock import HubClock
-from klaud.fakehub.hub import EVERYTHING, Hub, LogEntry, RefChange
+from klaud.fakehub.faults import Fault
+from klaud.fakehub.hub import EVERYTHING, Hub, LogEntry, RefChange, Settings
+from klaud.fakehub.jobs import Command, JobContext, Script, Step
 from klaud.fakehub.server import Server, serve
 from klaud.fakehub.state import Account, Issue, Repository, Run, Token
 
 __all__ = [
-    "EVERYTHING",
-    "Account",
-    "Hub",
-    "HubClock",
-    "Issue",
-    "LogEntry",
-    "RefChange",
-    "Repository",
-    "Run",
-    "Server",
-    "Token",
-    "serve",
-]
+    "EVERYTHING", "Account", "Command", "Fault", "Hub", "HubClock", "Issue", "JobContext", "LogEntry", "RefChange",
+    "Repository", "Run", "Script", "Server", "Settings", "Step", "Token", "serve",
+]  # fmt: skip

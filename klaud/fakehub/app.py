@@ -1,4 +1,4 @@
-"""The hub as a WSGI application: authentication, permissions, paging, caching headers, the log.
+"""The hub as a WSGI application: authentication, permissions, faults, caching headers, the log.
 
 Callable in process (no socket) or behind ``server.serve``. An unknown route is answered 501 and logged as an error: the
 hub never guesses.
@@ -6,30 +6,42 @@ hub never guesses.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime
+import email.utils
 import hashlib
 import json
+import os
+import signal
+import socket
+import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from werkzeug.wrappers import Request, Response
 
+from klaud.fakehub import graph
 from klaud.fakehub.call import Call, Page, Problem, Reply, Route, may_see, not_found
+from klaud.fakehub.faults import CutError, Fault, problem_of
 from klaud.fakehub.githttp import SERVICES, GitBackend, password
 from klaud.fakehub.hub import LOG, LogEntry
 from klaud.fakehub.paging import serve_page
 from klaud.fakehub.routes import build_router
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
     from klaud.fakehub.hub import Hub
     from klaud.fakehub.state import Account, Token
 
 Environ = dict[str, Any]
-StartResponse = Callable[..., Any]
 
 BODY_LIMIT = 512 * 1024 * 1024
 """Bytes of one request body; a push of a whole test repository is far below."""
+
+FREE = ("/rate_limit", "/", "/meta", "/_feeds/{name}", "/_blobs/{artifact_id}")
+"""Routes that cost nothing of the rate limit."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +49,21 @@ class Incoming:
     """One request with who sent it."""
 
     request: Request
+    raw_path: str
     headers: Mapping[str, str]
     body: bytes
-    token: Token | None
-    account: Account | None
+    entry: LogEntry
+    token: Token | None = None
+    account: Account | None = None
+
+
+@dataclasses.dataclass
+class Outcome:
+    """An answer with what else is to be done to it."""
+
+    reply: Reply
+    faults: Sequence[Fault] = ()
+    call: Call | None = None
 
 
 class App:
@@ -52,12 +75,20 @@ class App:
         self.router = build_router()
         self.backend = GitBackend(hub)
 
-    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request."""
         request = Request(environ)
         request.max_content_length = BODY_LIMIT
-        raw_path = raw_path_of(environ)
-        response = self._answer(request, raw_path)
+        try:
+            response = self._answer(request, raw_path_of(environ))
+        except CutError:
+            connection = environ.get("werkzeug.socket")
+            if connection is None:
+                raise
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            start_response("500 Cut", [])
+            return []
         return response(environ, start_response)
 
     def _answer(self, request: Request, raw_path: str) -> Response:
@@ -74,56 +105,39 @@ class App:
             write=False,
         )
         headers = {name.lower(): value for name, value in request.headers.items()}
+        incoming = Incoming(request, raw_path, headers, body, entry)
         try:
-            reply = self._dispatch(request, raw_path, entry, headers, body)
+            outcome = self._dispatch(incoming)
         except Problem as problem:
-            reply = problem.reply()
-        if entry.number == 0:
-            self.hub.begin(entry)
-        entry.status = reply.status
-        self.hub.end(entry, reply)
-        return self._respond(request, reply, headers)
+            if entry.number == 0:
+                self.hub.begin(entry)
+            outcome = Outcome(problem.reply())
+        entry.status = outcome.reply.status
+        self.hub.end(entry, outcome.reply)
+        self._spoil(outcome)
+        return self._respond(request, outcome, headers)
 
-    def _dispatch(
-        self, request: Request, raw_path: str, entry: LogEntry, headers: Mapping[str, str], body: bytes
-    ) -> Reply:
-        token, account = self._who(headers)
+    # -- before the effect
+
+    def _dispatch(self, incoming: Incoming) -> Outcome:
+        entry = incoming.entry
+        where = git_path(incoming.raw_path)
+        found = None if where else self.router.find(incoming.request.method, incoming.raw_path)
+        if where is not None:
+            entry.template = "/{owner}/{repo}.git/" + where[1]
+            entry.write = where[1] == "git-receive-pack"
+        elif found is not None:
+            entry.template = found[0].template
+            entry.write = found[0].write
+        token, account = self._who(incoming.headers)
         entry.account = account.login if account else None
-        git = git_path(raw_path)
-        if git is not None:
-            return self._git(git, entry, Incoming(request, headers, body, token, account))
-        found = self.router.find(request.method, raw_path)
+        incoming = dataclasses.replace(incoming, token=token, account=account)
+        if where is not None:
+            return self._git(where, incoming)
         if found is None:
-            entry.status = 501
-            LOG.error("unknown route: %s %s", request.method, raw_path)
-            raise Problem(501, f"the hub has no route {request.method} {raw_path}")
-        route, params = found
-        entry.template = route.template
-        entry.write = route.write
-        call = Call(
-            hub=self.hub,
-            state=self.hub.state,
-            number=0,
-            method=request.method,
-            path=entry.path,
-            query=request.args.to_dict(),
-            headers=headers,
-            body=_json(body),
-            now=self.hub.clock.now(),
-            base_url=request.host_url.rstrip("/"),
-            token=token,
-            account=account,
-            template=route.template,
-            params=params,
-            write=route.write,
-        )
-        entry.body = call.body if route.write else None
-        self.hub.begin(entry)
-        call.number = entry.number
-        with self.hub.lock:
-            self._permit(call, route)
-            answer = route.handler(call)
-            return _reply(call, answer)
+            LOG.error("unknown route: %s %s", entry.method, incoming.raw_path)
+            raise Problem(501, f"the hub has no route {entry.method} {incoming.raw_path}")
+        return self._rest(*found, incoming)
 
     def _who(self, headers: Mapping[str, str]) -> tuple[Token | None, Account | None]:
         secret = password(headers.get("authorization", ""))
@@ -134,77 +148,201 @@ class App:
             raise Problem(401, "Bad credentials")
         return token, self.hub.state.account(token.account)
 
-    def _permit(self, call: Call, route: Route) -> None:
-        if "owner" in call.params and "repo" in call.params:
-            repository = call.repo
-        elif route.write and call.token is None:
-            raise Problem(401, "Requires authentication")
-        else:
+    def _harm(self, entry: LogEntry) -> list[Fault]:
+        """Do the faults that come before the effect, and return them all."""
+        faults = self.hub.faults.due(entry)
+        for fault in faults:
+            if fault.kind == "delay":
+                time.sleep(fault.seconds)
+            if fault.kind == "kill" and fault.variant != "after":
+                self._kill()
+            if fault.kind == "lost-request":
+                raise CutError
+            if fault.kind == "body":
+                raise Problem(200, fault.message)
+            problem = problem_of(fault, now=self.hub.clock.now().timestamp(), limit=self.hub.rates.limits["core"])
+            if problem is not None:
+                raise problem
+        return faults
+
+    def _kill(self) -> None:
+        if self.hub.client_pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.hub.client_pid, signal.SIGKILL)
+        raise CutError
+
+    # -- REST and GraphQL
+
+    def _rest(self, route: Route, params: dict[str, str], incoming: Incoming) -> Outcome:
+        entry, request = incoming.entry, incoming.request
+        body = _json(incoming.body)
+        if route.template == "/graphql":
+            entry.write = graph.is_mutation(body)
+            entry.operation = graph.operation(body)
+        call = Call(
+            hub=self.hub,
+            state=self.hub.state,
+            number=0,
+            method=request.method,
+            path=entry.path,
+            query=request.args.to_dict(),
+            headers=incoming.headers,
+            body=body,
+            now=self.hub.clock.now(),
+            base_url=request.host_url.rstrip("/"),
+            token=incoming.token,
+            account=incoming.account,
+            template=route.template,
+            params=params,
+            write=entry.write,
+        )
+        entry.body = body if entry.write else None
+        self.hub.begin(entry)
+        call.number = entry.number
+        try:
+            call.faults = self._harm(entry)
+            with self.hub.lock:
+                call.now = self.hub.clock.now()
+                self._spend(call)
+                self._age(call)
+                self._permit(call, route)
+                if entry.write:
+                    self.hub.faults.before_write()
+                reply = _reply(call, route.handler(call))
+        except Problem as problem:
+            return Outcome(problem.reply(), call.faults, call)
+        return Outcome(reply, call.faults, call)
+
+    def _spend(self, call: Call) -> None:
+        if call.template in FREE:
             return
+        resource = "graphql" if call.template == "/graphql" else "core"
+        if not self.hub.rates.spend(call, resource):
+            raise Problem(403, f"API rate limit exceeded for user ID {call.actor or 0}.")
+
+    def _age(self, call: Call) -> None:
+        """Let a stale read see the state as it was."""
+        for fault in call.faults:
+            if fault.kind == "stale" and not call.write and fault.snapshot is not None:
+                call.state = fault.snapshot.state
+                call.frozen_refs = fault.snapshot.refs
+
+    def _permit(self, call: Call, route: Route) -> None:
+        if "owner" not in call.params or "repo" not in call.params:
+            if route.write and call.token is None:
+                raise Problem(401, "Requires authentication")
+            return
+        repository = call.repo
         token = call.token
         if token is not None and any(token.allows(permission, route.level) for permission in route.permission):
             return
-        if route.level == "read" and not repository.private and (token is None or token.permissions):
-            return
         if token is None:
+            if not repository.private and not route.write:
+                return
             raise Problem(401, "Requires authentication") if route.write else not_found()
         if route.level == "read":
             raise not_found()
         whom = "personal access token" if token.kind == "pat" else "integration"
         raise Problem(403, f"Resource not accessible by {whom}")
 
-    def _git(self, where: tuple[str, str], entry: LogEntry, incoming: Incoming) -> Reply:
-        request, token, account = incoming.request, incoming.token, incoming.account
+    # -- git
+
+    def _git(self, where: tuple[str, str], incoming: Incoming) -> Outcome:
         full_name, service = where
-        query = request.query_string.decode()
+        request, token, account, entry = incoming.request, incoming.token, incoming.account, incoming.entry
         pushing = "git-receive-pack" in (service, request.args.get("service", ""))
-        entry.template = "/{owner}/{repo}.git/" + service
-        entry.write = service == "git-receive-pack"
         self.hub.begin(entry)
+        faults: Sequence[Fault] = ()
+        try:
+            faults = self._harm(entry)
+        except Problem as problem:
+            text = problem.message.encode()
+            return Outcome(Reply(problem.status, text, {"Content-Type": "text/plain", **problem.headers}))
         repository = self.hub.state.repositories.get(full_name)
-        wants_auth = Reply(401, b"", {"WWW-Authenticate": 'Basic realm="GitHub"', "Content-Type": "text/plain"})
+        text_plain = {"Content-Type": "text/plain"}
+        wants_auth = Reply(401, b"", {"WWW-Authenticate": 'Basic realm="GitHub"', **text_plain})
         if repository is None or not may_see(repository, token):
-            return wants_auth if token is None else Reply(404, b"Repository not found.", {"Content-Type": "text/plain"})
+            return Outcome(wants_auth if token is None else Reply(404, b"Repository not found.", text_plain))
         if pushing and token is None:
-            return wants_auth
+            return Outcome(wants_auth)
         if (
             token is not None
             and not token.allows("contents", "write" if pushing else "read")
             and (pushing or repository.private)
         ):
             text = f"Permission to {full_name}.git denied to {account.login if account else 'you'}.".encode()
-            return Reply(403, text, {"Content-Type": "text/plain"})
+            return Outcome(Reply(403, text, text_plain))
         if service not in ("info/refs", *SERVICES):
             raise not_found()
+        path = repository.git_path
+        for fault in faults:
+            if fault.kind == "stale" and not pushing and fault.snapshot is not None:
+                path = self.backend.replica(repository, fault.snapshot.refs.get(full_name, {}))
+        if service == "git-receive-pack":
+            self.hub.faults.before_write()
         reply, changes = self.backend.serve(
             repository=repository,
-            git_path=repository.git_path,
+            git_path=path,
             service_path=service,
             method=request.method,
-            query=query,
+            query=request.query_string.decode(),
             headers=incoming.headers,
             body=incoming.body,
             token=token,
             account=account,
+            faults=faults,
         )
         entry.updates = changes
         if changes:
-            with self.hub.lock:
-                self.hub.pushed(repository, changes, account, token.kind if token else "pat")
-        return reply
+            self.hub.pushed(repository, changes, account, token.kind if token else "pat")
+        return Outcome(reply, faults)
 
-    def _respond(self, request: Request, reply: Reply, headers: Mapping[str, str]) -> Response:
-        if isinstance(reply.body, bytes):
-            return Response(reply.body, status=reply.status, headers=reply.headers)
-        payload = b"" if reply.body is None else json.dumps(reply.body, ensure_ascii=False).encode()
-        out = {"Content-Type": "application/json; charset=utf-8", "X-GitHub-Media-Type": "github.v3; format=json"}
+    # -- after the effect
+
+    def _spoil(self, outcome: Outcome) -> None:
+        """Do the faults that come after the effect."""
+        for fault in outcome.faults:
+            match fault.kind:
+                case "lost-reply":
+                    raise CutError
+                case "kill" if fault.variant == "after":
+                    self._kill()
+                case "status-after-effect":
+                    outcome.reply = Problem(fault.status, fault.message or "Server Error").reply()
+                case "graphql-errors":
+                    graph.spoil(outcome.reply, fault.message)
+                case _:
+                    pass
+
+    def _respond(self, request: Request, outcome: Outcome, headers: Mapping[str, str]) -> Response:
+        reply, call = outcome.reply, outcome.call
+        raw = isinstance(reply.body, bytes)
+        payload = (
+            reply.body if raw else b"" if reply.body is None else json.dumps(reply.body, ensure_ascii=False).encode()
+        )
+        out: dict[str, str] = {}
+        if not raw:
+            out = {"Content-Type": "application/json; charset=utf-8", "X-GitHub-Media-Type": "github.v3; format=json"}
+        if call is not None:
+            resource = "graphql" if call.template == "/graphql" else "core"
+            out |= self.hub.rates.headers(call, resource)
+            out["X-GitHub-Request-Id"] = f"HUB:{call.number}"
+        skew = sum(fault.seconds for fault in outcome.faults if fault.kind == "clock-skew")
+        moment = self.hub.clock.now() + datetime.timedelta(seconds=skew)
+        out["Date"] = email.utils.format_datetime(moment, usegmt=True)
         out |= reply.headers
-        if request.method == "GET" and reply.status == 200:
+        for fault in outcome.faults:
+            if fault.kind == "cut-body":
+                payload = payload[: fault.rows]
+        status = reply.status
+        if call is not None and request.method == "GET" and status == 200 and not outcome.faults:
             tag = f'W/"{hashlib.sha256(payload).hexdigest()}"'
             out["ETag"] = tag
+            out["Cache-Control"] = "private, max-age=60, s-maxage=60"
             if headers.get("if-none-match") == tag:
-                return Response(b"", status=304, headers=out)
-        return Response(payload, status=reply.status, headers=out)
+                self.hub.rates.refund(call, "core")
+                payload, status = b"", 304
+        return Response(payload, status=status, headers=out)
 
 
 def raw_path_of(environ: Environ) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import datetime
 
+    from klaud.fakehub.faults import Fault
     from klaud.fakehub.git import GitStore
     from klaud.fakehub.hub import Hub
     from klaud.fakehub.state import Account, Issue, Repository, Run, State, Token
@@ -102,7 +103,11 @@ class Call:
     params: dict[str, str] = dataclasses.field(default_factory=dict)
     write: bool = False
     frozen_refs: Mapping[str, dict[str, str]] | None = None
-    operation: str = ""
+    faults: Sequence[Fault] = ()
+
+    def fault(self, kind: str) -> Fault | None:
+        """Return the fault of this kind that meets this call, or None."""
+        return next((fault for fault in self.faults if fault.kind == kind), None)
 
     @property
     def kind(self) -> str:

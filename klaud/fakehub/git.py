@@ -186,6 +186,16 @@ class GitStore:
         else:
             run_git(self.path, "update-ref", name, new, ZERO if expected is None else expected)
 
+    def swap_all(self, changes: Sequence[tuple[str, str | None, str | None]]) -> None:
+        """Move many refs (name, expected, new), all or none. GitError when one is not as expected."""
+        lines = [
+            f"delete {name} {old or ZERO}\n" if new is None else f"update {name} {new} {old or ZERO}\n"
+            for name, old, new in changes
+            if old is not None or new is not None
+        ]
+        if lines:
+            run_git(self.path, "update-ref", "--stdin", stdin="".join(lines).encode())
+
     def set_refs(self, refs: Mapping[str, str | None]) -> None:
         """Set (or, with None, delete) many refs in one git process, whatever they were."""
         lines = [f"delete {name}\n" if oid is None else f"update {name} {oid}\n" for name, oid in refs.items()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import itertools
 import os
 import shutil
 import subprocess
@@ -19,8 +20,9 @@ from klaud.fakehub.git import GIT_ENVIRONMENT, ZERO
 from klaud.fakehub.hub import RefChange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from klaud.fakehub.faults import Fault
     from klaud.fakehub.git import GitStore
     from klaud.fakehub.hub import Hub
     from klaud.fakehub.state import Account, Repository, Token
@@ -39,6 +41,11 @@ for commit in $(git rev-list "$3" --not --all); do
   fi
 done
 exit 0
+"""
+
+REFUSE_HOOK = """#!/bin/sh
+echo "Pushes can not update more than the allowed number of branches or tags." >&2
+exit 1
 """
 
 
@@ -114,10 +121,12 @@ class GitBackend:
         """Serve the repositories of ``hub``."""
         self._hub = hub
         self._hooks = hub.root / "hooks"
-        self._hooks.mkdir(exist_ok=True)
-        hook = self._hooks / "update"
-        hook.write_text(UPDATE_HOOK)
-        hook.chmod(0o755)
+        self._numbers = itertools.count(1)
+        for name, script in (("workflows/update", UPDATE_HOOK), ("refuse/pre-receive", REFUSE_HOOK)):
+            hook = self._hooks / name
+            hook.parent.mkdir(parents=True, exist_ok=True)
+            hook.write_text(script)
+            hook.chmod(0o755)
         program = shutil.which("git")
         found = subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True) if program else None
         self._program = str(Path(found.stdout.strip()) / "git-http-backend") if found else "git-http-backend"
@@ -134,6 +143,7 @@ class GitBackend:
         body: bytes,
         token: Token | None,
         account: Account | None,
+        faults: Sequence[Fault] = (),
     ) -> tuple[Reply, list[RefChange]]:
         """Answer one request of the smart protocol; for a push also say what became of each ref."""
         if headers.get("content-encoding", "").lower() in ("gzip", "x-gzip"):
@@ -154,16 +164,19 @@ class GitBackend:
         }
         if "git-protocol" in headers:
             environment["GIT_PROTOCOL"] = headers["git-protocol"]
+        commands = push_commands(body) if pushing else []
         restricted = token is not None and not token.allows("workflows", "write")
-        if pushing and restricted:
-            environment |= {
-                "GIT_CONFIG_COUNT": "1",
-                "GIT_CONFIG_KEY_0": "core.hooksPath",
-                "GIT_CONFIG_VALUE_0": str(self._hooks),
-            }
+        settings = [("core.hooksPath", str(self._hooks / "workflows"))] if pushing and restricted else []
+        for fault in faults:
+            if fault.kind == "refuse-refs":
+                settings.append(("receive.hideRefs", fault.message))
+            if fault.kind == "ref-limit" and len(commands) > fault.rows:
+                settings.append(("core.hooksPath", str(self._hooks / "refuse")))
+        environment["GIT_CONFIG_COUNT"] = str(len(settings))
+        for index, (name, value) in enumerate(settings):
+            environment |= {f"GIT_CONFIG_KEY_{index}": name, f"GIT_CONFIG_VALUE_{index}": value}
         if not pushing:
             return self._run(environment, body), []
-        commands = push_commands(body)
         store = self._hub.git(repository.full_name)
         with self._hub.push_lock:
             before = {ref: store.ref(ref) for ref, _, _ in commands}
@@ -174,6 +187,18 @@ class GitBackend:
                 reply.body = rewrite_report(reply.body, reason)
             changes = [_judge(store, reply, command, before[command[0]]) for command in commands]
         return reply, changes
+
+    def replica(self, repository: Repository, refs: Mapping[str, str]) -> Path:
+        """Return a bare repository with the same objects and other refs: what a stale replica would serve."""
+        path = self._hub.root / "replicas" / f"{next(self._numbers)}" / repository.git_path.name
+        (path / "objects" / "info").mkdir(parents=True)
+        (path / "refs").mkdir()
+        (path / "objects" / "info" / "alternates").write_text(f"{repository.git_path / 'objects'}\n")
+        (path / "HEAD").write_text((repository.git_path / "HEAD").read_text())
+        (path / "config").write_text((repository.git_path / "config").read_text())
+        rows = "".join(f"{oid} {name}\n" for name, oid in sorted(refs.items()))
+        (path / "packed-refs").write_text("# pack-refs with: peeled fully-peeled sorted \n" + rows)
+        return path
 
     def _run(self, environment: Mapping[str, str], body: bytes) -> Reply:
         done = subprocess.run([self._program], input=body, capture_output=True, check=False, env=environment)

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from klaud.fakehub import conversation
 from klaud.fakehub.actions import Actions
-from klaud.fakehub.call import pattern_matches
+from klaud.fakehub.call import Call, pattern_matches
 from klaud.fakehub.clock import HubClock
+from klaud.fakehub.faults import Faults
 from klaud.fakehub.git import ZERO, GitStore, Person
 from klaud.fakehub.rates import Rates
+from klaud.fakehub.render import Renderer
 from klaud.fakehub.state import Account, Label, Repository, State, Token, TokenKind
 
 if TYPE_CHECKING:
@@ -108,10 +110,23 @@ class Hook:
         return True
 
 
+@dataclasses.dataclass
+class Settings:
+    """What a hub can be told about its runners.
+
+    ``cancel_scale`` stretches the waits between a cancelled job's signals (0: none); ``job_limit_seconds`` is in the hub's
+    time, six hours as on GitHub.
+    """
+
+    concurrent_jobs: int = 2
+    cancel_scale: float = 1.0
+    job_limit_seconds: float = 6 * 3600
+
+
 class Hub:
     """An embedded GitHub. Close it (or use it as a context manager) to stop its jobs and close its files."""
 
-    def __init__(self, root: Path, *, clock: HubClock | None = None) -> None:
+    def __init__(self, root: Path, *, clock: HubClock | None = None, settings: Settings | None = None) -> None:
         """``root``: an existing or new directory for bare repositories, artifacts and job workspaces."""
         self.root = root
         root.mkdir(parents=True, exist_ok=True)
@@ -127,6 +142,9 @@ class Hub:
         self._after: list[Hook] = []
         self._calls = 0
         self.rates = Rates()
+        self.settings = settings or Settings()
+        self.faults = Faults(self)
+        self.client_pid = 0
         self.actions = Actions(self)
         self.base_url = "http://127.0.0.1"
 
@@ -140,6 +158,7 @@ class Hub:
 
     def close(self) -> None:
         """Stop what runs, and close the repositories' files."""
+        self.actions.runner.close()
         for store in self._git.values():
             store.close()
         self._git.clear()
@@ -396,3 +415,22 @@ class Hub:
 
     def tick(self) -> None:
         """Let the hub's time pass: move what is due by now."""
+        with self.lock:
+            self.actions.tick()
+
+    def advance(self, seconds: float) -> None:
+        """Move the hub's clock forward, and what is due by then."""
+        self.clock.advance(seconds)
+        self.tick()
+
+    def wait_for_runs(self, seconds: float = 60) -> bool:
+        """Wait until no run with a handler is in progress or about to start; False where that took too long."""
+        return self.actions.runner.wait(seconds)
+
+    def renderer(self) -> Renderer:
+        """Return a renderer of GitHub's objects for nobody in particular (event payloads)."""
+        call = Call(
+            hub=self, state=self.state, number=0, method="GET", path="/", query={}, headers={}, body=None,
+            now=self.clock.now(), base_url=self.base_url,
+        )  # fmt: skip
+        return Renderer(call)

@@ -1,11 +1,11 @@
-"""Listings page by page, with ``Link`` headers and GitHub's caps."""
+"""Listings page by page, with ``Link`` headers and GitHub's caps; and what faults do to them."""
 
 from __future__ import annotations
 
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
-from klaud.fakehub.call import Page, Reply
+from klaud.fakehub.call import Page, Problem, Reply
 
 if TYPE_CHECKING:
     from klaud.fakehub.call import Call
@@ -32,8 +32,26 @@ def serve_page(call: Call, page: Page) -> Reply:
     index = number(call.query.get("page"), 1)
     total = len(page.items)
     served = total if page.cap is None else min(total, page.cap)
-    rows = [page.render(item) for item in page.items[(index - 1) * size : min(index * size, served)]]
+    start, end = (index - 1) * size, min(index * size, served)
     last = max(1, -(-served // size))
+    nulls = False
+    for fault in call.faults:
+        match fault.kind:
+            case "page-limit" if size > fault.rows:
+                raise Problem(fault.status if fault.status != 500 else 502, "Server Error")
+            case "truncate":
+                end = min(end, fault.rows)
+            case "drift" if index > 1:
+                start, end = start + fault.rows, end + fault.rows
+            case "null-items":
+                nulls = True
+            case "total-count":
+                total = fault.total
+            case _:
+                pass
+    rows: list[Any] = [page.render(item) for item in page.items[start : max(start, end)]]
+    if nulls:
+        rows.insert(0, None)
     headers = {}
     link = links(call, index, last)
     if link:

@@ -38,6 +38,11 @@ class Rates:
         self._used[key] += cost
         return True
 
+    def refund(self, call: Call, resource: str) -> None:
+        """Give one request back: an answer 304 costs nothing."""
+        key = self._key(call, resource)
+        self._used[key] = max(0, self._used[key] - 1)
+
     def set_remaining(self, account: int, resource: str, remaining: int, reset: datetime.datetime) -> None:
         """Make an account have this much left until ``reset``."""
         self._used[account, resource] = max(0, self.limits[resource] - remaining)

@@ -232,11 +232,15 @@ def branch(call: Call) -> Any:
         raise Problem(404, "Branch not found")
     url = Renderer(call).url(call.repo, "branches", name)
     html = Renderer(call).html(call.repo, "tree", name)
+    checks = {"enforcement_level": "off", "contexts": [], "checks": []}
     return {
-        "name": name, "commit": Renderer(call).commit(call.repo, info), "protected": False, "protection_url": f"{url}/protection",
+        "name": name,
+        "commit": Renderer(call).commit(call.repo, info),
+        "protected": False,
+        "protection": {"enabled": False, "required_status_checks": checks},
+        "protection_url": f"{url}/protection",
         "_links": {"self": url, "html": html},
-        "protection": {"enabled": False, "required_status_checks": {"enforcement_level": "off", "contexts": [], "checks": []}},
-    }  # fmt: skip
+    }
 
 
 def commits(call: Call) -> Any:
