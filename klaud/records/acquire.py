@@ -187,7 +187,11 @@ def close_quietly(close: Callable[[], object]) -> bool:
             ended.append(True)
 
     thread = threading.Thread(target=run, daemon=True, name="klaud-close")
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # the machine has no thread left: then without the bound
+        run()
+        return bool(ended)
     thread.join(CLOSE_SECONDS)
     return bool(ended)
 

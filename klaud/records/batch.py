@@ -10,7 +10,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from klaud import errors as tree
-from klaud.records import acquire, codec, errors, model, response, stream, values
+from klaud.records import acquire, codec, errors, framer, model, response, stream, values
 from klaud.records.limits import Limits
 
 if TYPE_CHECKING:
@@ -115,9 +115,11 @@ class BatchClient:
         deadline: float | None = None,
         resume: model.Checkpoint | None = None,
         checkpoints: bool = False,
+        invalid: framer.Oversize = "fail",
     ) -> stream.BatchRecords:
         """Return the batch's records, as a context manager to be entered at once and iterated inside.
 
+        ``invalid="skip"``: a line that is no record is left out and counted (one that is too long always fails).
         ``deadline``: of all of it, on ``clock.monotonic``'s scale. ``batch-not-complete`` when it is not terminal,
         ``batch-no-file`` when it ended without a file, ``checkpoint-mismatch`` when ``resume`` is of other bytes.
         """
@@ -150,7 +152,7 @@ class BatchClient:
                 chance=self._chance,
             )
 
-        return stream.BatchRecords(batch, open_file, limits, resume=resume, checkpoints=checkpoints)
+        return stream.BatchRecords(batch, open_file, limits, resume=resume, checkpoints=checkpoints, invalid=invalid)
 
     def iter_batch_records(
         self, batch_id: str, *, limits: Limits | None = None, deadline: float | None = None

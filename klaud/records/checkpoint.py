@@ -28,7 +28,7 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 class Superseded(msgspec.Struct, frozen=True):
-    """It was not as expected (``actual``), or the new one is not ahead of it: nothing was written."""
+    """It was not as expected (``actual``), the new one is not ahead of it, or another process holds it: nothing written."""
 
     actual: model.Checkpoint | None
 
@@ -81,11 +81,18 @@ class FileStore:
     def advance(self, expected: model.Checkpoint | None, new: model.Checkpoint) -> Advanced:
         """Compare and set, under the lock."""
         path = self._path(new.batch_id)
-        with filelock.FileLock(f"{path}.lock", timeout=LOCK_SECONDS):
+        lock = filelock.FileLock(f"{path}.lock")
+        try:
+            lock.acquire(timeout=LOCK_SECONDS)
+        except filelock.Timeout:
+            return Superseded(self.load(new.batch_id))
+        try:
             actual = self.load(new.batch_id)
             if actual != expected or (actual is not None and new.position <= actual.position):
                 return Superseded(actual)
             write_whole(path, msgspec.json.encode(new) + b"\n")
+        finally:
+            lock.release()
         return Saved()
 
     def _path(self, batch_id: str) -> Path:

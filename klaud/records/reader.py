@@ -71,14 +71,16 @@ class RecordReader:
         budget: Budget | None = None,
         file_kind: str = "",
         invalid: framer.Oversize = "fail",
+        oversize: framer.Oversize | None = None,
         tail: framer.Tail = "line",
     ) -> None:
+        """``oversize``: what becomes of a line that is too long, where that is not the same as ``invalid``."""
         self._limits = limits or Limits()
         self._budget = budget or Budget()
         self._file_kind = file_kind
         self._invalid = invalid
         self._refused = 0
-        self.framing = framer.Framer(self._limits, invalid, tail, budget=self._budget, file_kind=file_kind)
+        self.framing = framer.Framer(self._limits, oversize or invalid, tail, budget=self._budget, file_kind=file_kind)
         self.line_number = 0
         """The physical line of this file that was decoded last; blank and refused lines count."""
         self.record_count = 0

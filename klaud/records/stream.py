@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Self
 
-from klaud.records import errors, model, reader, response
+from klaud.records import errors, framer, model, reader, response
 from klaud.records.limits import Budget, Limits
 
 if TYPE_CHECKING:
@@ -33,16 +33,20 @@ class BatchRecords:
         *,
         resume: model.Checkpoint | None = None,
         checkpoints: bool = False,
+        invalid: framer.Oversize = "fail",
     ) -> None:
-        """``open_file`` makes the (not yet opened) response of a file."""
+        """``open_file`` makes the (not yet opened) response of a file; ``invalid``: what a line that is no record does."""
         self.batch = batch
         self.delivered = 0
         """Records handed to the consumer."""
+        self.refused = 0
+        """Lines that were no record and were left out (``invalid="skip"``), of the files read to their end."""
         self.response: response.Response | None = None
         """The owner of the response that is being read; kept after it has ended, for its counts."""
         self._open_file = open_file
         self._limits = limits
         self._resume = resume
+        self._invalid = invalid
         self._prefix = _Prefix() if checkpoints or resume is not None else None
         self._budget = Budget()
         self._file: model.BatchFile | None = None
@@ -121,7 +125,9 @@ class BatchRecords:
             opened = self._opened or self._acquire(file)
             self._opened = None
             self._file = file
-            self._records = reader.RecordReader(self._limits, budget=self._budget, file_kind=file.kind)
+            self._records = reader.RecordReader(
+                self._limits, budget=self._budget, file_kind=file.kind, invalid=self._invalid, oversize="fail"
+            )
             if self._prefix is not None:
                 self._prefix.start()
             for record in self._read_file(opened, self._records):
@@ -131,6 +137,7 @@ class BatchRecords:
                 elif self._reached(resume, file, self._records):
                     resume = None
                 del record  # an error that passes through this frame later must not show it
+            self.refused += self._records.refused
             if resume is not None and resume.file_kind == file.kind:
                 raise _mismatch("the file ends before the checkpoint")
         if resume is not None:
@@ -177,7 +184,11 @@ class BatchRecords:
     def _check_count(self) -> None:
         """Find a body that was cut at a line's end and then ended properly: the batch's own count says so."""
         batch = self.batch
-        if batch.status == "completed" and batch.ended is not None and self._budget.records < batch.ended:
+        if (
+            batch.status == "completed"
+            and batch.ended is not None
+            and self._budget.records + self.refused < batch.ended
+        ):
             raise errors.StreamError(
                 f"the batch ended {batch.ended} requests and its files have {self._budget.records} records",
                 code="batch-incomplete",

@@ -46,7 +46,8 @@ def by_rules(
             fallback = _decision(candidate, verdict, reason, found[reason])
             if mode == "rules":
                 return fallback
-            undecided = tuple(pull for pull in pulls.pulls if any(pull in some for some in found.values()))
+            asked = {pull.number for some in found.values() for pull in some}
+            undecided = tuple(pull for pull in pulls.pulls if pull.number in asked)
             return model.Undecided(candidate=candidate, pulls=undecided, fallback=fallback)
     return _decision(candidate, "proceed", "no-overlap", ())
 

@@ -79,8 +79,8 @@ PURE_FILES = (
 PURE_IMPORTS = frozenset(
     {
         "__future__", "ast", "base64", "binascii", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime",
-        "decimal", "difflib", "enum", "fnmatch", "functools", "hashlib", "heapq", "hmac", "html", "ipaddress", "itertools", "json",
-        "marshal", "math", "operator", "posixpath", "re", "statistics", "string", "textwrap", "types", "typing",
+        "decimal", "difflib", "enum", "fnmatch", "functools", "hashlib", "heapq", "hmac", "html", "ipaddress", "itertools",
+        "json", "marshal", "math", "operator", "posixpath", "re", "statistics", "string", "textwrap", "types", "typing",
         "unicodedata", "urllib.parse",
         "msgspec", "jiter", "graphlib",
     }
