@@ -9,8 +9,6 @@ Over the socket (a Unix socket that klaud listens on) it receives one JSON line,
 
 ``argv``, ``env``, ``cwd``
     the agent; the environment is exactly ``env``, nothing is inherited.
-``marker``
-    the value of ``KLAUD_CAGE`` in the agent's environment, by which stray processes are found where there is no namespace.
 ``uid``, ``gid``
     become this user before the start (null: stay); then no new privilege can be had (no sudo, no setuid program).
 ``root``
@@ -25,8 +23,9 @@ whatever signal, its descriptors close. It answers JSON lines: ``{"event": "list
 ``{"event": "ended", "status": n, "left": n}``: the agent's wait status, and how many processes could not be killed.
 
 Promise: when this program has ended, no process that the agent started is left: as first process of a pid namespace by the
-kernel's own rule, else by a subreaper's scan of ``/proc`` (which a process that changes its parent *and* its environment
-between two looks can escape; klaud's outcome says which of both was in force).
+kernel's own rule, else by a subreaper's scan of ``/proc`` (which an agent that kills this program first can escape; klaud's
+outcome says which of both was in force). Only ``/proc/<pid>/stat`` is ever read: the command line and the environment of a
+process whose memory map is locked block their reader, seen once for nine minutes.
 """
 
 import contextlib
@@ -163,11 +162,10 @@ def _listen(control: socket.socket, count: int) -> None:
         listener.close()
 
 
-def _descendants(marker: str) -> set[int]:
-    """Return the processes below this one, and those anywhere that carry the marker in their environment."""
-    parents, marked = {}, set()
+def _descendants() -> set[int]:
+    """Return the processes below this one; orphans are below it too, because it is their subreaper."""
+    parents = {}
     me = os.getpid()
-    needle = b"KLAUD_CAGE=" + marker.encode() + b"\0"
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == me:
             continue
@@ -180,10 +178,7 @@ def _descendants(marker: str) -> set[int]:
         if state == b"Z":
             continue
         parents[int(name)] = int(parent)
-        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
-            if marker and needle in file.read() + b"\0":
-                marked.add(int(name))
-    found = set(marked)
+    found: set[int] = set()
     grown = True
     while grown:
         more = {pid for pid, parent in parents.items() if (parent == me or parent in found) and pid not in found}
@@ -204,7 +199,7 @@ def _reap() -> dict[int, int]:
         statuses[pid] = status
 
 
-def _kill_all(marker: str) -> tuple[dict[int, int], int]:
+def _kill_all() -> tuple[dict[int, int], int]:
     """Kill and reap everything below; return the wait statuses, and how many are left after KILL_SECONDS."""
     statuses: dict[int, int] = {}
     deadline = time.monotonic() + KILL_SECONDS
@@ -215,7 +210,7 @@ def _kill_all(marker: str) -> tuple[dict[int, int], int]:
             left = len([name for name in os.listdir("/proc") if name.isdigit() and name != "1"])
             left = 0 if not os.path.exists("/proc/1") else left
         else:
-            found = _descendants(marker)
+            found = _descendants()
             for pid in found:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
@@ -298,13 +293,13 @@ def _start(config: dict[str, Any], control: socket.socket) -> int:
     return pid
 
 
-def _watch(control: socket.socket, wakeup: socket.socket, agent: int, marker: str) -> None:
+def _watch(control: socket.socket, wakeup: socket.socket, agent: int) -> None:
     """Obey the control stream until the agent has ended or klaud is gone; leave nothing behind."""
     while True:
         readable, _, _ = select.select([control, wakeup], [], [])
         statuses = _reap()
         if agent in statuses:
-            _, left = _kill_all(marker)
+            _, left = _kill_all()
             _say(control, {"event": "ended", "status": statuses[agent], "left": left})
             return
         if wakeup in readable:
@@ -319,7 +314,7 @@ def _watch(control: socket.socket, wakeup: socket.socket, agent: int, marker: st
                 with contextlib.suppress(OSError):
                     os.kill(agent, signal.SIGTERM)
             else:
-                statuses, left = _kill_all(marker)
+                statuses, left = _kill_all()
                 _say(control, {"event": "ended", "status": statuses.get(agent, -1), "left": left})
                 return
 
@@ -336,21 +331,19 @@ def main() -> None:
     signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # klaud decides; a signal to the whole group must not free the agent
-    marker = ""
     try:
         config = _read_config(control)
-        marker = config["marker"]
         agent = _start(config, control)
     except _FailedError as error:
         _say(control, {"event": "failed", "what": error.what, "errno": error.number})
-        _kill_all(marker)
+        _kill_all()
         os._exit(126)
     except (OSError, ValueError, KeyError) as error:
         _say(control, {"event": "failed", "what": f"{type(error).__name__}: {error}"[:300], "errno": 0})
-        _kill_all(marker)
+        _kill_all()
         os._exit(126)
     _say(control, {"event": "started", "pid": agent})
-    _watch(control, ours, agent, marker)
+    _watch(control, ours, agent)
     os._exit(0)
 
 

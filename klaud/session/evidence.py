@@ -7,6 +7,7 @@ could not be read is never "wrong": a green run is not thrown away because of a 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,12 @@ import msgspec
 
 from klaud import errors
 from klaud.baselines import codec
+from klaud.baselines import model as baselines
 from klaud.session.rules_coverage import Evidence, Frozen, Unreadable, Wrong, cover
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from klaud.baselines import schema
     from klaud.github import gateway as ports
     from klaud.github import model as hub
@@ -26,7 +30,34 @@ ENTRIES = 200
 """Files in a results artifact: it has one that counts."""
 ZIP_BYTES = 64 * 1_048_576
 """The artifact as it is downloaded."""
+BUNDLE_BYTES = 256 * 1_048_576
+"""A frozen baseline's bundle."""
 RESULT_FILES = ("results.json", "results.jsonl")
+
+
+def load(path: Path, digest: str | None) -> Frozen | Unreadable:
+    """Return the frozen baseline in the bundle at ``path``; ``digest``: what the ledger says it is, None to believe it.
+
+    The digest covers the file's bytes, so a bundle that anybody has edited is never compared with.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(BUNDLE_BYTES + 1)
+    except OSError as error:
+        return Unreadable("bundle", f"the bundle {path.name} cannot be read: {error.strerror}")
+    if len(raw) > BUNDLE_BYTES:
+        return Unreadable("bundle", f"the bundle {path.name} has more than {BUNDLE_BYTES} bytes")
+    if digest is not None and f"sha256:{hashlib.sha256(raw).hexdigest()}" != digest:
+        return Unreadable("bundle", f"the bundle {path.name} is not the one whose digest is on record")
+    try:
+        held = msgspec.json.decode(raw, type=_Bundle)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Unreadable("bundle", f"the bundle {path.name} is not a bundle")
+    return Frozen(held.verdict.points)
+
+
+class _Bundle(msgspec.Struct, frozen=True):
+    verdict: baselines.Verdict
 
 
 def judge(

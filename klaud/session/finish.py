@@ -23,6 +23,7 @@ from klaud import errors, names
 from klaud.github import gateway as ports
 from klaud.github import model as hub
 from klaud.leases import model as leases
+from klaud.leases import store as stores
 from klaud.session import decide, decide_outcome, evidence, model, render, rules_coverage, rules_ledger, rules_touch
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from klaud import clock as clocks
     from klaud.baselines import schema
-    from klaud.leases import store as stores
     from klaud.session import ledger as ledgers
 
 ATTEMPTS = 20
@@ -41,7 +41,10 @@ CANCEL_LOOKS = 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class World:
-    """What settling needs beside the book. ``plan``: the benchmark's identity; None skips evidence (no baseline)."""
+    """What settling needs beside the book. ``plan``: the benchmark's identity.
+
+    ``frozen`` loads the frozen baseline whose digest it is handed (the ledger's).
+    """
 
     gateway: ports.Gateway
     refs: ports.RefStore
@@ -54,7 +57,7 @@ class World:
     workflows: model.Workflows
     who: rules_touch.Who
     plan: schema.Plan | None
-    frozen: Callable[[], rules_coverage.Frozen | rules_coverage.Unreadable]
+    frozen: Callable[[str], rules_coverage.Frozen | rules_coverage.Unreadable]
     log: Callable[[str], None]
     by: Literal["finish", "recovery"] = "finish"
 
@@ -109,7 +112,8 @@ def observe(world: World, view: rules_ledger.View, started: leases.SessionStarte
             found = rules_coverage.Unreadable("bundle", "this benchmark has no identity to compare by")
         else:
             found = evidence.judge(
-                world.gateway, final, world.frozen(), plan=world.plan, repository=world.repository, host=world.host,
+                world.gateway, final, world.frozen(started.bundle),
+                plan=world.plan, repository=world.repository, host=world.host,
                 artifact=world.workflows.results_artifact, limit=world.policy.results_bytes,
             )  # fmt: skip
     return decide_outcome.Facts(
@@ -422,7 +426,7 @@ class _Closer:
         self._remember(outcome)
         self._acting("release-claim", lambda: None, ref=self.book.claim.ref)
         answer = self.world.store.release(self.book.claim)
-        if type(answer).__name__ == "Lost":
+        if isinstance(answer, stores.Lost):
             message = f"claim {self.book.claim.ref} is another's now"
             raise errors.OwnershipLostError(message)
         return ""
@@ -437,17 +441,18 @@ class _Closer:
         )
         ref = self.world.names.family(names.family_of(self.started.candidate))
         for _ in range(5):
-            snapshot = self.world.store.snapshot()
-            held = snapshot.families.get(names.family_of(self.started.candidate)) or snapshot.families.get(ref)
+            held = self.world.store.look(ref)
             if isinstance(held, leases.Quarantined | leases.Newer):
                 self.left.append(f"the family's memory is not to be written: {type(held).__name__.lower()}")
                 return
-            old = held.record if held is not None and isinstance(held.record, leases.FamilyMemory) else None
+            old = (
+                held.record if isinstance(held, leases.Held) and isinstance(held.record, leases.FamilyMemory) else None
+            )
             if old is not None and any(_same_attempt(one, attempt, self.started) for one in old.attempts):
                 return
             memory = _remembered(old, attempt, self.started.family, now)
-            answer = self.world.store.put(ref, held.oid if held is not None else None, memory)
-            if type(answer).__name__ == "Won":
+            answer = self.world.store.put(ref, held.oid if isinstance(held, leases.Held) else None, memory)
+            if isinstance(answer, stores.Won):
                 return
         self.left.append("the family's memory could not be written")
 

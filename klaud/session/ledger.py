@@ -15,15 +15,14 @@ import msgspec
 
 from klaud import errors
 from klaud.github import gateway as ports
-from klaud.leases import codec
 from klaud.leases import model as leases
+from klaud.leases import store as stores
 from klaud.session import rules_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from klaud import clock as clocks
-    from klaud.leases import store as stores
 
 
 class RejectedError(Exception):
@@ -43,17 +42,13 @@ class Book:
         *,
         store: stores.LeaseStore,
         refs: ports.RefStore,
-        repository: str,
-        key: bytes | None,
         clock: clocks.Clock,
         ledger: leases.Ledger,
         claim: leases.Held,
     ) -> None:
-        """``ledger`` and ``claim`` as they stand now; ``key``: the record key, where one is set."""
+        """``ledger`` and ``claim`` as they stand now; ``refs`` is what ``store`` writes to."""
         self._store = store
         self._refs = refs
-        self._repository = repository
-        self._key = key
         self._clock = clock
         self._ledger = ledger
         self._claim = claim
@@ -144,46 +139,30 @@ class Book:
         with self._lock:
             self.must_be_ours()
             record = leases.Effected(at=self._clock.now(), seq=intent.seq, effect=intent.effect, result="done", oid=new)
-            claim = self._renewed_claim()
-            ledger_oid = self._commit(record, self._ledger.ref, self._ledger.oid)
-            claim_oid = self._commit(claim, self._claim.ref, self._claim.oid, chained=False)
-            updates = [
-                ports.RefUpdate(branch, expected, new),
-                ports.RefUpdate(self._ledger.ref, self._ledger.oid, ledger_oid),
-                ports.RefUpdate(self._claim.ref, self._claim.oid, claim_oid),
-            ]
-            results = self._refs.apply(updates, atomic=True)
-            if any(isinstance(result, ports.RefUnclear) for result in results):
-                results = self._read_back(updates)
-            for result in results[1:]:
-                if isinstance(result, ports.RefSuperseded):
-                    self._lost = "claim or ledger moved during a push"
-                    self.must_be_ours()
-            if isinstance(results[0], ports.RefSuperseded):
-                raise RejectedError("the branch moved", moved=True)
-            for result in results:
-                if isinstance(result, ports.RefRejected):
-                    raise RejectedError(result.reason, moved=False)
-            self._ledger = leases.Ledger(self._ledger.ref, ledger_oid, (*self._ledger.records, record))
-            self._claim = leases.Held(self._claim.ref, claim_oid, claim)
+            answer = self._store.push_fenced(
+                [ports.RefUpdate(branch, expected, new)],
+                ledger=self._ledger,
+                records=[record],
+                claim=self._claim,
+                renewed=self._renewed_claim(),
+            )
+            if isinstance(answer, stores.Fenced):
+                self._ledger, self._claim = answer.ledger, answer.claim
+                return
+            self._judge(answer, branch)
 
-    def _read_back(self, updates: Sequence[ports.RefUpdate]) -> list[ports.RefResult]:
-        """Look up what became of an unclear push; it is never repeated."""
-        try:
-            now = self._refs.list([update.ref for update in updates])
-        except errors.RetryLaterError as error:
-            message = f"a push of {updates[0].ref} got no clear answer, and the refs cannot be read"
-            raise errors.UnclearWriteError(message) from error
-        if all(now.get(update.ref) == update.new for update in updates):
-            return [ports.RefUpdated(update.ref) for update in updates]
-        if all(now.get(update.ref) == update.expected for update in updates):
-            message = f"a push of {updates[0].ref} got no clear answer and has had no effect so far"
+    def _judge(self, results: Sequence[ports.RefResult], branch: str) -> None:
+        """Raise what a fenced push that did not go through means."""
+        if any(isinstance(result, ports.RefUnclear) for result in results):
+            message = f"a push of {branch} got no clear answer"
             raise errors.UnclearWriteError(message)
-        return [
-            ports.RefUpdated(update.ref) if now.get(update.ref) in {update.expected, update.new}
-            else ports.RefSuperseded(update.ref, now.get(update.ref))
-            for update in updates
-        ]  # fmt: skip
+        if any(isinstance(result, ports.RefSuperseded) for result in results[1:]):
+            self._lost = "claim or ledger moved during a push"
+            self.must_be_ours()
+        if isinstance(results[0], ports.RefSuperseded):
+            raise RejectedError("the branch moved", moved=True)
+        reasons = [result.reason for result in results if isinstance(result, ports.RefRejected)]
+        raise RejectedError(reasons[0] if reasons else "the host did not move all refs", moved=False)
 
     def _renewed_claim(self) -> leases.Claim:
         """Return our claim as a record with a commit of its own: that is what makes the push compare it."""
@@ -193,7 +172,3 @@ class Book:
             raise errors.BugError(message)
         holder = msgspec.structs.replace(record.holder, nonce=secrets.token_hex(8))
         return msgspec.structs.replace(record, at=self._clock.now(), holder=holder)
-
-    def _commit(self, record: leases.Record, ref: str, previous: str, *, chained: bool = True) -> str:
-        text = codec.encode(record, repository=self._repository, ref=ref, previous=previous, key=self._key)
-        return self._refs.write_commit(text, [previous] if chained else [])

@@ -4,8 +4,7 @@ One pump thread serves stdin, stdout, stderr and the control socket of the cage 
 writes bytes without ever blocking on the child. What the child prints faster than it is read waits in the pipe, so memory is
 flat. ``end`` goes on regardless after its bound; what then is left is counted, never hidden.
 
-When klaud dies the control socket closes, and the cage ends the tree. The child inherits no descriptor and no environment
-(``KLAUD_CAGE``, a random value, is added where there is no pid namespace: by it strays are found).
+When klaud dies the control socket closes, and the cage ends the tree. The child inherits no descriptor and no environment.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import secrets
 import selectors
 import signal
 import socket
@@ -36,6 +34,8 @@ CHUNK_BYTES = 65_536
 """One read: the size of a pipe, and what the framer takes at once."""
 AHEAD_BYTES = 4 * 1_048_576
 """What is read ahead of the consumer; above it the child has to wait."""
+ACCEPT_SECONDS = 0.2
+"""Between two looks whether the cage has died instead of calling back."""
 INPUT_BYTES = 64 * 1_048_576
 """What may wait to be read by the child: an agent that never reads must not grow klaud."""
 CONTROL_BYTES = 65_536
@@ -123,7 +123,6 @@ class Child:
 
     def _launch(self, start: Start, start_seconds: float) -> None:
         deadline = time.monotonic() + start_seconds
-        marker = secrets.token_hex(16)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -132,25 +131,30 @@ class Child:
             path = f"{self._folder}/control"
             listener.bind(path)
             listener.listen(1)
-            listener.settimeout(start_seconds)
-            self._process = subprocess.Popen(
-                [*self.sandbox.prefix, sys.executable, "-I", "-S", str(CAGE), path],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
-                cwd="/",
-                start_new_session=True,
-                bufsize=0,
-            )
+            listener.settimeout(ACCEPT_SECONDS)
             try:
-                self._control, _ = listener.accept()
-            except TimeoutError:
-                message = f"the cage did not start within {start_seconds:g} s"
+                self._process = subprocess.Popen(
+                    [*self.sandbox.prefix, sys.executable, "-I", "-S", str(CAGE), path],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+                    cwd="/",
+                    start_new_session=True,
+                    bufsize=0,
+                )
+            except OSError as error:
+                message = f"the cage could not be started: {error.strerror}"
                 raise NotStartedError(message, missing=False) from None
-        self._control.sendall(json.dumps(self._config(start, marker)).encode() + b"\n")
-        self._pump = threading.Thread(target=self._run, name="klaud-child", daemon=True)
-        self._pump.start()
+            self._control = self._accept(listener, self._process, deadline)
+        self._control.sendall(json.dumps(self._config(start)).encode() + b"\n")
+        pump = threading.Thread(target=self._run, name="klaud-child", daemon=True)
+        try:
+            pump.start()
+        except RuntimeError:
+            message = "the machine has no thread left"
+            raise NotStartedError(message, missing=False) from None
+        self._pump = pump
         with self._lock:
             while not (self._find("started") or self._find("failed") or self._control_gone):
                 if not self._lock.wait(deadline - time.monotonic()):
@@ -163,7 +167,18 @@ class Child:
         if not self._find("started"):
             raise NotStartedError("the cage ended before the program was started", missing=False)
 
-    def _config(self, start: Start, marker: str) -> dict[str, object]:
+    @staticmethod
+    def _accept(listener: socket.socket, process: subprocess.Popen[bytes], deadline: float) -> socket.socket:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                return listener.accept()[0]
+            if process.poll() is not None:
+                message = f"the cage ended at once with status {process.returncode}"
+                raise NotStartedError(message, missing=False)
+        message = "the cage did not start in time"
+        raise NotStartedError(message, missing=False)
+
+    def _config(self, start: Start) -> dict[str, object]:
         files = "files" in self.sandbox.parts
         root = None
         if files:
@@ -172,9 +187,8 @@ class Child:
             root = {"at": at, "read": start.read, "write": start.write, "home": start.home, "proc": True}
         return {
             "argv": start.argv,
-            "env": dict(start.env) if "pid" in self.sandbox.parts else {**start.env, "KLAUD_CAGE": marker},
+            "env": dict(start.env),
             "cwd": start.cwd,
-            "marker": marker,
             "uid": self.sandbox.uid,
             "gid": self.sandbox.uid,
             "root": root,

@@ -66,6 +66,49 @@ def done_effects(records: Iterable[leases.LedgerRecord]) -> frozenset[leases.Eff
     return frozenset(done)
 
 
+class Diagnostics(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers and closed words about one session."""
+
+    seconds: float
+    turns: int
+    completed_turns: int
+    continued: int
+    cost_microdollars: int
+    tokens: int
+    spent: model.Spent
+    refused_effects: dict[str, int]
+    last_turn: str
+    termination: str
+    outcome: str
+    code: str
+    isolation: str
+
+
+def diagnose(records: Sequence[leases.LedgerRecord]) -> Diagnostics:
+    """Return what is known of a session without any text of an agent or a person."""
+    view = read(records)
+    refused: dict[str, int] = {}
+    for record in records:
+        if isinstance(record, leases.Effected) and record.result == "refused":
+            refused[record.effect] = refused.get(record.effect, 0) + 1
+    outcome = view.outcome
+    return Diagnostics(
+        seconds=(records[-1].at - records[0].at).total_seconds() if records else 0.0,
+        turns=view.turns,
+        completed_turns=view.index,
+        continued=view.continued,
+        cost_microdollars=view.cost_microdollars,
+        tokens=view.tokens,
+        spent=view.spent,
+        refused_effects=refused,
+        last_turn=view.status,
+        termination=view.beat_lost.why if view.beat_lost else ("parked" if view.parked else ""),
+        outcome=outcome.outcome if outcome else "",
+        code=outcome.code if outcome else "",
+        isolation=outcome.isolation if outcome else "",
+    )
+
+
 class _Reader:
     def __init__(self) -> None:
         self.started: leases.SessionStarted | None = None

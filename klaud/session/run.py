@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
 from klaud import errors, names
 from klaud.leases import model as leases
+from klaud.leases import store as stores
 from klaud.session import (
     control,
     decide,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from klaud.github import gateway as ports
-    from klaud.leases import store as stores
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +48,6 @@ class Host:
     identity: tuple[str, str]
     git_url: str
     token: str = dataclasses.field(repr=False)
-    record_key: bytes | None = dataclasses.field(repr=False)
     open_refs: Callable[[Path, frozenset[str]], ports.RefStore]
     open_store: Callable[[ports.RefStore], stores.LeaseStore]
     target: tools.Target
@@ -104,7 +103,7 @@ def take_book(host: Host, brief: model.Brief, claim: str) -> ledgers.Book | NotO
         raise errors.InputError(message)
     snapshot = world.store.snapshot()
     ref = world.names.claim(family)
-    held = _of(snapshot.claims, ref, family)
+    held = snapshot.claims.get(ref)
     if not isinstance(held, leases.Held) or not isinstance(held.record, leases.Claim):
         return NotOurs("there is no claim for this candidate" if held is None else "the claim cannot be read")
     record = held.record
@@ -114,27 +113,23 @@ def take_book(host: Host, brief: model.Brief, claim: str) -> ledgers.Book | NotO
         return NotOurs(f"run {record.holder.run_id if record.holder else 0} has this candidate already")
     mine = msgspec.structs.replace(record, at=world.clock.now(), holder=host.holder, parked=None)
     won = world.store.swap_claim(held, mine)
-    if not hasattr(won, "held"):
+    if isinstance(won, stores.Lost):
         return NotOurs("another run took this candidate at the same moment")
     ledger_ref = world.names.session(brief.wave, brief.candidate)
     if record.parked is None:
-        ledger = world.store.start_ledger(ledger_ref, _started(host, brief))
+        ledger: object = world.store.start_ledger(ledger_ref, _started(host, brief))
     else:
-        found = _of(snapshot.ledgers, ledger_ref, f"{brief.wave}-{brief.candidate}")
-        ledger = found if isinstance(found, leases.Ledger) else None
+        found = snapshot.ledgers.get(ledger_ref)
+        ledger = found
     if not isinstance(ledger, leases.Ledger):
         return NotOurs("the session's ledger is not to be had as it should stand; recovery looks at it")
     book = ledgers.Book(
-        store=world.store, refs=world.refs, repository=world.repository, key=host.record_key, clock=world.clock,
+        store=world.store, refs=world.refs, clock=world.clock,
         ledger=ledger, claim=won.held,
     )  # fmt: skip
     if record.parked is not None:
         book.append(leases.Continued(at=world.clock.now(), holder=host.holder, wave=brief.wave))
     return book
-
-
-def _of(mapping: Mapping[str, Any], *keys: str) -> Any:
-    return next((mapping[key] for key in keys if key in mapping), None)
 
 
 def _started(host: Host, brief: model.Brief) -> leases.SessionStarted:
@@ -289,7 +284,7 @@ class _Session:
         answer = self.world.store.swap_claim(
             self.book.claim, msgspec.structs.replace(record, at=now, holder=None, parked=parked)
         )
-        if not hasattr(answer, "held"):
+        if isinstance(answer, stores.Lost):
             return Stopped("the claim was lost while parking", turn)
         return Parked(waiting.on, waiting.why, turn)
 
@@ -321,11 +316,11 @@ def finish_session(
     """Settle a parked session (``klaud finish``): take its claim over, then settle. NotOurs writes nothing."""
     world = host.settling
     snapshot = world.store.snapshot()
-    ledger = _of(snapshot.ledgers, world.names.session(wave, candidate), f"{wave}-{candidate}")
+    ledger = snapshot.ledgers.get(world.names.session(wave, candidate))
     if not isinstance(ledger, leases.Ledger):
         return NotOurs("there is no ledger of this session" if ledger is None else "its ledger cannot be read")
     family = names.family_of(candidate)
-    held = _of(snapshot.claims, world.names.claim(family), family)
+    held = snapshot.claims.get(world.names.claim(family))
     if not isinstance(held, leases.Held) or not isinstance(held.record, leases.Claim):
         return NotOurs("the family is not claimed" if held is None else "its claim cannot be read")
     record = held.record
@@ -335,7 +330,7 @@ def finish_session(
     if record.parked is None and not same_run:
         return NotOurs(f"run {record.holder.run_id if record.holder else 0} has it in hand")
     book = ledgers.Book(
-        store=world.store, refs=world.refs, repository=world.repository, key=host.record_key, clock=world.clock,
+        store=world.store, refs=world.refs, clock=world.clock,
         ledger=ledger, claim=held,
     )  # fmt: skip
     if book.view.outcome is None:
@@ -344,10 +339,10 @@ def finish_session(
             return waits
     mine = msgspec.structs.replace(record, at=world.clock.now(), holder=host.holder, parked=None)
     won = world.store.swap_claim(held, mine)
-    if not hasattr(won, "held"):
+    if isinstance(won, stores.Lost):
         return NotOurs("another run took it at the same moment")
     taken = ledgers.Book(
-        store=world.store, refs=world.refs, repository=world.repository, key=host.record_key, clock=world.clock,
+        store=world.store, refs=world.refs, clock=world.clock,
         ledger=ledger, claim=won.held,
     )  # fmt: skip
     answer = finish.settle(world, taken, hint=hint)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from klaud import errors, names
 from klaud.github import model as hub
 from klaud.leases import model as leases
-from klaud.session import decide, mcp, model, render
+from klaud.session import decide, decide_stop, mcp, model, render
 from klaud.session import ledger as ledgers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from klaud import clock as clocks
+    from klaud.baselines import model as baselines
     from klaud.github import gateway as ports
     from klaud.session import work as works
 
@@ -37,7 +38,7 @@ class Target:
 
     workflows: model.Workflows
     scope: model.EditScope
-    points: tuple[dict[str, Any], ...] = ()
+    points: tuple[baselines.Point, ...] = ()
     capacity: Callable[[], Literal["free", "full", "unknown", "not-asked"]] | None = None
 
 
@@ -132,14 +133,7 @@ class Desk:
         """Return what is missing before the agent may stop; empty when it may (the Stop rule)."""
         if self.waiting is not None or self.ended or self.claimed is not None or self.stopping:
             return ""
-        view = self._book.view
-        if self.final_started:
-            return ""
-        if not view.head:
-            return "nothing is pushed yet. Push your work, or call finish and say why there is nothing to do."
-        if view.number is None:
-            return "there is no draft yet. Call open_draft, or call finish and say why."
-        return "the final run was not started. Call start_final_run, or call finish and say why not."
+        return "" if self.final_started else decide_stop.missing(self._book.view)
 
     def _answer(self, answer: str | model.Refusal) -> model.ToolAnswer:
         if isinstance(answer, model.Refusal):
@@ -430,8 +424,8 @@ class Desk:
         pages = -(-len(points) // POINTS_A_PAGE)
         lines = [f"{len(points)} points, page {page} of {pages}"]
         for point in part:
-            identity = ", ".join(f"{key}={value}" for key, value in point["identity"].items())
-            metrics = ", ".join(f"{key}={value}" for key, value in point["metrics"].items())
+            identity = ", ".join(f"{key}={value}" for key, value in point.identity.items())
+            metrics = ", ".join(f"{key}={value}" for key, value in point.metrics.items())
             lines.append(f"{render.plain(identity, 600)}: {render.plain(metrics, 600)}")
         return "\n".join(lines)
 

@@ -1,0 +1,270 @@
+"""The verbs of one candidate run: ``session``, ``finish``, ``check-stop``, ``diagnostics``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import urllib.parse
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from klaud import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from klaud.leases import model as leases
+    from klaud.session import model, rules_coverage, run
+
+BRIEF_BYTES = 1_048_576
+"""A brief: ids and a small change."""
+
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="The configuration; default .github/klaud.yml.")]
+BundleOption = Annotated[
+    Path | None, typer.Option("--bundle", help="The frozen baseline's bundle; default: baseline-<candidate>.json.")
+]
+ReportOption = Annotated[Path | None, typer.Option("--report", help="Where to write how it ended, as JSON.")]
+WaveOption = Annotated[str, typer.Option("--wave", help="The session's wave.")]
+CandidateOption = Annotated[str, typer.Option("--candidate", help="The session's candidate.")]
+BriefOption = Annotated[Path | None, typer.Option("--brief", help="The session's brief, which names its benchmark.")]
+ClaimOption = Annotated[str, typer.Option("--claim", help="The claim's commit that this run was started for.")]
+
+
+def session(
+    brief: Annotated[Path, typer.Option("--brief", help="What this run is to do (candidate-<id>.json).")],
+    claim: ClaimOption = "",
+    bundle: BundleOption = None,
+    report: ReportOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Run one candidate's session: take its claim over, let the agent work, then park or settle.
+
+    Ends with status 4, and nothing written, when another run holds the claim.
+    """
+    from klaud.session import run
+
+    told = _read_brief(brief)
+    beside = brief.resolve().parent / f"baseline-{told.candidate}.json"
+    with _host(config, told.benchmark, bundle or beside) as host, _private_folder() as folder:
+        end = run.run_session(host, told, folder=folder, claim=claim)
+    _say(report, _words(end))
+    if isinstance(end, run.NotOurs):
+        message = f"candidate {told.candidate}: {end.why}"
+        raise errors.OwnershipLostError(message)
+
+
+def finish(  # noqa: PLR0917 - a verb's options
+    wave: WaveOption,
+    candidate: CandidateOption,
+    brief: BriefOption = None,
+    bundle: BundleOption = None,
+    report: ReportOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Settle a parked session whose runs are done: the outcome from facts, then report, ready or clean-up, release.
+
+    Ends with status 0 also when the final run still goes (nothing is written then), with 4 when another run has it.
+    """
+    from klaud.session import run
+
+    benchmark = _read_brief(brief).benchmark if brief is not None else ""
+    folder = brief.resolve().parent if brief is not None else Path()
+    with _host(config, benchmark, bundle or folder / f"baseline-{candidate}.json") as host:
+        answer = run.finish_session(host, wave, candidate)
+    _say(report, _words(answer if isinstance(answer, run.NotOurs) else run.Ended(answer, None)))
+    if isinstance(answer, run.NotOurs):
+        message = f"session {wave}-{candidate}: {answer.why}"
+        raise errors.OwnershipLostError(message)
+
+
+def check_stop(wave: WaveOption, candidate: CandidateOption, config: ConfigOption = None) -> None:
+    """Say whether an agent may stop: status 0 when it may, 1 with what is missing when it may not."""
+    from klaud.session import decide_stop, rules_ledger
+
+    missing = decide_stop.missing(rules_ledger.read(_ledger(config, wave, candidate).records))
+    typer.echo(missing or "it may stop")
+    if missing:
+        raise typer.Exit(1)
+
+
+def diagnostics(wave: WaveOption, candidate: CandidateOption, config: ConfigOption = None) -> None:
+    """Print numbers and closed words about one session, as JSON: never a command, a path or a message."""
+    import msgspec
+
+    from klaud.session import rules_ledger
+
+    found = rules_ledger.diagnose(_ledger(config, wave, candidate).records)
+    typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+
+
+# -- the live objects
+
+
+def _ledger(config: Path | None, wave: str, candidate: str) -> leases.Ledger:
+    from klaud import names
+    from klaud.cli import live
+    from klaud.leases import model as leases
+
+    if not names.is_wave(wave) or not names.is_candidate(candidate):
+        message = f"{wave!r} and {candidate!r} are not a wave and a candidate"
+        raise errors.InputError(message)
+    opened = live.open_live(config)
+    ledger = opened.store.look(opened.names.session(wave, candidate))
+    if not isinstance(ledger, leases.Ledger):
+        message = f"session {wave}-{candidate} has no ledger that can be read"
+        raise errors.InputError(message)
+    return ledger
+
+
+def _read_brief(path: Path) -> model.Brief:
+    import msgspec
+
+    from klaud.session import model
+
+    try:
+        with path.open("rb") as file:
+            raw = file.read(BRIEF_BYTES + 1)
+    except OSError as error:
+        message = f"{path}: {error.strerror}"
+        raise errors.InputError(message) from None
+    if len(raw) > BRIEF_BYTES:
+        message = f"{path}: more than {BRIEF_BYTES} bytes"
+        raise errors.InputError(message)
+    try:
+        return msgspec.json.decode(raw, type=model.Brief)
+    except msgspec.DecodeError as error:
+        message = f"{path}: not a brief: {error}"
+        raise errors.InputError(message) from None
+
+
+@contextlib.contextmanager
+def _host(config: Path | None, benchmark: str, bundle: Path) -> Iterator[run.Host]:
+    """Build what a session acts with; SIGTERM asks it to end."""
+    from klaud import config as configs
+    from klaud.baselines import schema
+    from klaud.cli import live
+    from klaud.github import folder as folders
+    from klaud.github import gateway as ports
+    from klaud.github import refs
+    from klaud.leases import store as stores
+    from klaud.session import evidence, finish, rules_coverage, rules_touch, run, tools
+
+    opened = live.open_live(config)
+    if opened.me is None:
+        message = "GITHUB_RUN_ID is not set: a session needs a workflow run that others can see"
+        raise errors.InputError(message)
+    if not benchmark and len(opened.config.benchmarks) == 1:
+        benchmark = opened.config.benchmarks[0].name
+    chosen = opened.config.benchmark(benchmark)
+    if chosen.edit_scope is None:
+        message = f"benchmark {chosen.name} has no edit-scope: what an agent may change is not known"
+        raise errors.InputError(message)
+    paused = configs.is_paused(opened.config, os.environ) is not None
+    loaded = evidence.load(bundle, None)
+
+    def frozen(digest: str) -> rules_coverage.Frozen | rules_coverage.Unreadable:
+        return evidence.load(bundle, digest)
+
+    stop = threading.Event()
+    with contextlib.ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: stop.set()))
+
+        def open_refs(place: Path, shallow: frozenset[str]) -> ports.RefStore:
+            return refs.GitRefStore(
+                url=opened.place.git_url,
+                token=opened.place.token,
+                identity=refs.Identity(*opened.config.identity()),
+                clock=opened.clock,
+                object_store=stack.enter_context(folders.objects_of(place)),
+                shallow=shallow,
+            )
+
+        def open_store(store: ports.RefStore) -> stores.LeaseStore:
+            return stores.LeaseStore(
+                refs=store,
+                names=opened.names,
+                repository=opened.repository,
+                clock=opened.clock,
+                key=opened.place.record_key,
+            )
+
+        settling = finish.World(
+            gateway=opened.gateway,
+            refs=opened.refs,
+            store=opened.store,
+            names=opened.names,
+            repository=opened.repository,
+            host=urllib.parse.urlsplit(opened.place.server_url).netloc,
+            clock=opened.clock,
+            policy=opened.config.session,
+            workflows=chosen.workflows,
+            who=rules_touch.Who(bot=opened.config.bot, ignored=opened.config.ignored_actors),
+            plan=schema.plan(chosen),
+            frozen=frozen,
+            log=_log,
+        )
+        yield run.Host(
+            settling=settling,
+            holder=opened.me,
+            identity=opened.config.identity(),
+            git_url=opened.place.git_url,
+            token=opened.place.token,
+            open_refs=open_refs,
+            open_store=open_store,
+            target=tools.Target(
+                workflows=chosen.workflows,
+                scope=chosen.edit_scope,
+                points=loaded.points if isinstance(loaded, rules_coverage.Frozen) else (),
+            ),
+            paused=lambda: paused,
+            cancelled=stop.is_set,
+            environ=dict(os.environ),
+        )
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="klaud-session-"))
+    folder.chmod(0o711)  # the agent's own user must be able to reach its tree inside, and to list nothing
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _log(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _words(end: Any) -> dict[str, Any]:
+    """Return how a session ended in closed words and numbers."""
+    from klaud.session import decide_outcome, run
+
+    match end:
+        case run.NotOurs():
+            return {"end": "not-ours", "why": end.why}
+        case run.Parked():
+            turn = {"turn": end.turn.status, "fault": end.turn.fault}
+            return {"end": "parked", "on": list(end.on), "why": end.why, **turn}
+        case run.Stopped():
+            return {"end": "stopped", "why": end.why}
+        case run.Ended(answer=decide_outcome.NotYet() as waits):
+            return {"end": "not-yet", "code": waits.code, "why": waits.why}
+    outcome = end.answer.outcome
+    words = {"end": "settled", "outcome": outcome.outcome, "code": outcome.code, "phase": outcome.phase}
+    return {**words, "number": outcome.number, "final_run": outcome.final_run, "left": list(end.answer.left)}
+
+
+def _say(report: Path | None, words: dict[str, Any]) -> None:
+    import msgspec
+
+    text = msgspec.json.encode(words)
+    if report is not None:
+        report.write_bytes(text + b"\n")
+    typer.echo(text.decode())

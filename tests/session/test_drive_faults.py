@@ -1,0 +1,222 @@
+"""Every way an agent's program can misbehave ends within its bounds, with no process left and no record lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from klaud.session import drive, frameworks, model, process, sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POLICY = model.Policy(
+    entry_seconds=1.5,
+    turn_seconds=1.5,
+    silence_seconds=0.6,
+    own_tool_seconds=1.0,
+    linger_seconds=0.4,
+    teardown_step_seconds=0.4,
+    teardown_seconds=2.0,
+    steps=50,
+)
+HOST = sandbox.find("best-effort")
+SANDBOXES = [sandbox.NONE, *([HOST] if isinstance(HOST, sandbox.Sandbox) and HOST.parts else [])]
+SECRET = "k-canary-0123456789"
+
+
+class Desk:
+    """Tools that answer at once and remember what was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self, name: str, arguments: dict[str, Any]) -> model.ToolAnswer:
+        self.calls.append((name, arguments))
+        return model.ToolAnswer(text="done")
+
+    def must_go_on(self) -> str:
+        return ""
+
+
+@pytest.fixture(params=SANDBOXES, ids=lambda found: found.words)
+def box(request: pytest.FixtureRequest) -> sandbox.Sandbox:
+    found: sandbox.Sandbox = request.param
+    return found
+
+
+def drive_script(
+    place: Path,
+    box: sandbox.Sandbox,
+    script: dict[str, Any],
+    *,
+    policy: model.Policy = POLICY,
+    watch: Callable[[], model.Fault] = lambda: "",
+    argv: tuple[str, ...] | None = None,
+) -> tuple[model.TurnEnd, Desk, list[str]]:
+    home = place / "home"
+    home.mkdir()
+    if box.uid is not None:
+        os.chown(home, box.uid, box.uid)
+    file = place / "script.json"
+    file.write_text(json.dumps(script), encoding="utf-8")
+    python = os.path.realpath(sys.executable)
+    start = process.Start(
+        argv=argv or (python, "-I", "-S", str(frameworks.SCRIPTED), "--script", str(file)),
+        env={"PATH": "/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"},
+        cwd=str(home),
+        read=(sys.base_prefix, str(frameworks.SCRIPTED), str(file)),
+        write=(str(home),),
+    )
+    desk, log = Desk(), []
+    prompt = '-----BEGIN TASK-----\n{"family": "a.yaml:x", "change": {}}\n-----END TASK-----'
+    end = drive.run(drive.Turn(start, box, prompt, desk, policy, watch, log.append))
+    return end, desk, log
+
+
+CALL = [{"do": "call", "tool": "check_capacity"}]
+
+TABLE: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no fault": ({}, "completed", ""),
+    "hang at start": ({"fault": "hang-at-start"}, "failed", "entry-timeout"),
+    "hang in the hand-shake": ({"fault": "hang-in-handshake"}, "failed", "entry-timeout"),
+    "hang in the turn": ({"fault": "hang-in-turn"}, "stalled", "silent"),
+    "own tool hangs": ({"fault": "own-tool-hangs"}, "stalled", "own-tool-timeout"),
+    "hang after the result": ({"fault": "hang-after-result"}, "completed", ""),
+    "ignores SIGTERM": ({"fault": "ignore-terminate"}, "completed", ""),
+    "hangs and ignores SIGTERM": ({"fault": "hang-deaf"}, "stalled", "silent"),
+    "child keeps stdout open": ({"fault": "child-keeps-stdout"}, "completed", ""),
+    "child in its own session": ({"fault": "child-in-own-session"}, "completed", ""),
+    "exit 0 at start": ({"fault": "exit-at-start"}, "failed", "handshake"),
+    "exit 0 without a result": ({"fault": "no-result"}, "failed", "no-result"),
+    "crash": ({"fault": "crash"}, "failed", "no-result"),
+    "empty result": ({"fault": "empty-result"}, "failed", "empty-result"),
+    "duplicated result": ({"fault": "duplicate-result"}, "completed", ""),
+    "1.3 MB line": ({"fault": "long-line", "bytes": 1_300_000}, "completed", ""),
+    "20 MB line": ({"fault": "long-line", "bytes": 20_000_000}, "completed", ""),
+    "torn last line": ({"fault": "torn-line"}, "completed", ""),
+    "invalid UTF-8": ({"fault": "invalid-utf8"}, "completed", ""),
+    "endless steps": ({"fault": "endless-steps"}, "failed", "steps"),
+    "secret on stderr": ({"fault": "secret-on-stderr", "secret": SECRET}, "completed", ""),
+}
+BOUND = POLICY.turn_seconds + POLICY.linger_seconds + POLICY.teardown_seconds + 2.0
+
+
+@pytest.mark.parametrize("name", list(TABLE))
+def test_fault_ends_within_its_bounds(tmp_path: Path, box: sandbox.Sandbox, name: str) -> None:
+    """Outcome class, seconds, processes left (0), records lost (0), secrets (0)."""
+    script, status, fault = TABLE[name]
+    began = time.monotonic()
+    end, desk, log = drive_script(tmp_path, box, {"steps": CALL, **script})
+    seconds = time.monotonic() - began
+    assert (end.status, end.fault) == (status, fault)
+    assert seconds < BOUND
+    assert end.left == 0
+    assert _strays(tmp_path) == []
+    assert end.seconds <= seconds
+    if status == "completed":
+        assert [call for call, _ in desk.calls] == ["check_capacity"], "the records around the fault were not lost"
+    assert SECRET not in "\n".join(log) + repr(end)
+
+
+def _strays(place: Path) -> list[str]:
+    """Processes whose working directory is the agent's. (Command lines are not read: that can block.)"""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            where = str(path.readlink())
+        except OSError:
+            continue
+        if where.startswith(str(place)):
+            found.append(path.parent.name)
+    return found
+
+
+def test_L93_a_long_line_costs_that_record_only(tmp_path: Path) -> None:  # noqa: N802 - the oddity's id
+    """A 20 MB line is refused and counted; memory stays flat; the turn goes on."""
+    end, _, _ = drive_script(tmp_path, sandbox.NONE, {"fault": "long-line", "bytes": 20_000_000, "steps": CALL})
+    assert (end.skipped_lines, end.results) == (1, 1)
+
+
+def test_bad_and_torn_lines_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    end, _, _ = drive_script(tmp_path / "a", sandbox.NONE, {"fault": "invalid-utf8", "steps": CALL})
+    assert end.skipped_lines == 3
+    end, _, _ = drive_script(tmp_path / "b", sandbox.NONE, {"fault": "torn-line", "steps": CALL})
+    assert end.skipped_lines == 1
+
+
+def test_L89_the_result_counts_when_the_agent_lingers(tmp_path: Path) -> None:  # noqa: N802 - the oddity's id
+    began = time.monotonic()
+    end, _, _ = drive_script(tmp_path, sandbox.NONE, {"fault": "hang-after-result", "steps": CALL})
+    assert (end.status, end.results) == ("completed", 1)
+    assert time.monotonic() - began < POLICY.linger_seconds + POLICY.teardown_seconds + 1
+
+
+def test_L91_exit_0_is_not_a_success(tmp_path: Path) -> None:  # noqa: N802 - the oddity's id
+    end, _, _ = drive_script(tmp_path, sandbox.NONE, {"fault": "no-result"})
+    assert (end.status, end.exit_status, end.fault) == ("failed", 0, "no-result")
+
+
+def test_L88_a_missing_program_has_its_own_class(tmp_path: Path, box: sandbox.Sandbox) -> None:  # noqa: N802 - the oddity's id
+    end, _, _ = drive_script(tmp_path, box, {}, argv=("/nonexistent/agent",))
+    assert (end.status, end.fault, end.entered) == ("failed", "missing-program", False)
+
+
+def test_a_file_that_is_no_program(tmp_path: Path, box: sandbox.Sandbox) -> None:
+    end, _, _ = drive_script(tmp_path, box, {}, argv=("/etc/ssl",))
+    assert (end.status, end.fault) == ("failed", "start")
+
+
+@pytest.mark.parametrize(("why", "status"), [("handoff", "interrupted"), ("paused", "paused"), ("job-limit", "paused")])
+def test_an_interruption_ends_the_turn(tmp_path: Path, why: model.Fault, status: str) -> None:
+    began = time.monotonic()
+
+    def watch() -> model.Fault:
+        return why if time.monotonic() - began > 0.4 else ""
+
+    policy = msgspec.structs.replace(POLICY, silence_seconds=30.0, turn_seconds=30.0)
+    end, _, _ = drive_script(tmp_path, sandbox.NONE, {"fault": "ignore-interrupt"}, policy=policy, watch=watch)
+    assert (end.status, end.fault, end.left) == (status, why, 0)
+    assert time.monotonic() - began < 0.4 + drive.IDLE_SECONDS + 2 * POLICY.teardown_step_seconds + 1.5
+
+
+def test_an_interruption_is_heard_by_the_agent(tmp_path: Path) -> None:
+    """The program gets the interrupt first, so that it can end in order."""
+    began = time.monotonic()
+    end, _, _ = drive_script(
+        tmp_path,
+        sandbox.NONE,
+        {"steps": [{"do": "call", "tool": "check_capacity"}] * 10_000},
+        policy=msgspec.structs.replace(POLICY, steps=100_000, turn_seconds=30.0),
+        watch=lambda: "handoff" if time.monotonic() - began > 0.5 else "",
+    )
+    assert (end.status, end.fault) == ("interrupted", "handoff")
+
+
+def test_output_has_a_bound(tmp_path: Path) -> None:
+    policy = msgspec.structs.replace(POLICY, output_bytes=100_000, steps=1_000_000)
+    end, _, _ = drive_script(tmp_path, sandbox.NONE, {"fault": "endless-steps"}, policy=policy)
+    assert (end.status, end.fault) == ("failed", "output-limit")
+
+
+class SlowDesk(Desk):
+    """A tool that takes longer than the agent may be silent."""
+
+    def call(self, name: str, arguments: dict[str, Any]) -> model.ToolAnswer:
+        time.sleep(POLICY.silence_seconds * 1.5)
+        return super().call(name, arguments)
+
+
+def test_silence_does_not_count_while_a_tool_of_ours_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "Desk", SlowDesk)
+    end, desk, _ = drive_script(tmp_path, sandbox.NONE, {"steps": CALL})
+    assert (end.status, len(desk.calls)) == ("completed", 1)
