@@ -1,0 +1,101 @@
+"""A sweep's report for people, as ``reports.model.Report``: what was found, done, left and why, and what leaks."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+from klaud.reports import model as reports
+
+if TYPE_CHECKING:
+    from klaud.recovery import model
+
+ROW_WORDS = {
+    "1": "quarantined",
+    "1b": "could not be read",
+    "2": "merged",
+    "3": "handed off",
+    "4": "alive",
+    "5": "in hand of another pass",
+    "6": "touched by a person",
+    "7": "clean-up resumed",
+    "7b": "settled",
+    "8": "validated",
+    "9": "green, results unreadable",
+    "10": "green, results wrong",
+    "11": "ready for review",
+    "12": "waiting for a final run",
+    "13": "to be continued",
+    "14": "abandoned",
+    "15": "closed by klaud",
+    "16": "closed by a person",
+    "17": "branch without a pull request",
+    "18": "branch with an unknown head",
+    "19": "claim only",
+    "20": "nothing left",
+    "lease": "lease",
+    "unmatched": "no row",
+}
+"""The decision table's rows in words, in its order."""
+
+QUIET = frozenset({"7b", "20"})
+"""Rows of which only the number is told where nothing was done."""
+
+
+def summary(report: model.Report) -> reports.Report:
+    """Return the report's text."""
+    wrote = report.mode == "act" and not report.stopped
+    counts = collections.Counter(entry.row for entry in report.sessions)
+    facts = [("Mode", "acting" if wrote else "report only, nothing was written")]
+    facts += [("Stopped", report.stopped)] if report.stopped else []
+    facts += [("Red", reason) for reason in report.red]
+    facts += [
+        ("Requests", str(sum(report.totals.requests.values()))),
+        ("Pushes", str(report.totals.pushes)),
+        ("Writes on the API", str(len(report.totals.writes))),
+        ("Seconds", f"{report.totals.seconds:.1f}"),
+    ]
+    found = reports.Table(
+        title="Found",
+        columns=("row", "state", "sessions"),
+        rows=tuple((row, words, str(counts[row])) for row, words in ROW_WORDS.items() if counts[row]),
+        empty="no session, claim, lease or branch of klaud's",
+    )
+    done = reports.Table(
+        title="What klaud did" if wrote else "What klaud would do",
+        columns=("session", "row", "why", "what", "left"),
+        rows=tuple(
+            (_name(e), e.row, e.state, "; ".join(e.done or _actions(e)), "; ".join(e.left))
+            for e in report.sessions
+            if _actions(e)
+        ),
+    )
+    left = reports.Table(
+        title="Left alone",
+        columns=("session", "row", "why", "who must act"),
+        rows=tuple(
+            (_name(e), e.row, e.state, _person(e)) for e in report.sessions if not _actions(e) and e.row not in QUIET
+        ),
+    )
+    leaks = reports.Table(
+        title="Without an owner",
+        columns=("kind", "count", "limit", "oldest, hours"),
+        rows=tuple(
+            (kind, str(leak.count), str(leak.limit), "" if leak.oldest_hours is None else f"{leak.oldest_hours:.1f}")
+            for kind, leak in report.leaks.items()
+        ),
+    )
+    section = reports.Section(title="Sweep", facts=tuple(facts), tables=(found, done, left, leaks))
+    return reports.Report(title=f"Recovery of {report.repository}", sections=(section,))
+
+
+def _actions(entry: model.Entry) -> list[str]:
+    return [str(a["action"]) for a in entry.decision if a["action"] not in {"leave", "continue"}]
+
+
+def _person(entry: model.Entry) -> str:
+    return "; ".join(str(a["person"]) for a in entry.decision if a["action"] == "leave" and a.get("person"))
+
+
+def _name(entry: model.Entry) -> str:
+    return f"{entry.session} (#{entry.number})" if entry.number else entry.session
