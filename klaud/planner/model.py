@@ -31,7 +31,9 @@ Oid: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]
 CandidateId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}-[0-9a-f]{16}$(?!\n)")]
 """A candidate's id."""
 
-WaveId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?:[1-9][0-9]{0,19}\.[1-9][0-9]{0,5}|local-[0-9a-f]{16})$(?!\n)")]
+WaveId: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=r"^(?:[1-9][0-9]{0,19}\.[1-9][0-9]{0,5}|local-[0-9a-f]{16})$(?!\n)")
+]
 """A wave's id."""
 
 Family: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^:\n]+:[^\n]+$(?!\n)", max_length=1000)]
@@ -40,7 +42,9 @@ Family: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^:\n]+:[^\n]+$(?!\n)
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 """A whole number from 0."""
 
-Time: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$(?!\n)")]
+Time: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$(?!\n)")
+]
 """A time in UTC, to the second."""
 
 Version: TypeAlias = Literal[1]
