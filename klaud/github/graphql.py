@@ -153,26 +153,11 @@ TIMELINE_PAGE = f"""query TimelinePage($id: ID!, $after: String!) {{
 """
 """One more page of a pull request's timeline: variables ``id`` (node id), ``after`` (cursor)."""
 
-COMMITS_PAGE = f"""query CommitsPage($id: ID!, $after: String!) {{
-  node(id: $id) {{
-    ... on PullRequest {{
-      commits(first: {ROWS}, after: $after) {{
-        totalCount
-        pageInfo {{ hasNextPage endCursor }}
-        nodes {{
-          commit {{
-            oid
-            message
-            author {{ email user {{ databaseId login }} }}
-            committer {{ email user {{ databaseId login }} }}
-          }}
-        }}
-      }}
-    }}
-  }}
-}}
+VIEWER = """query Viewer {
+  viewer { __typename login databaseId }
+}
 """
-"""One more page of a pull request's commits: variables ``id`` (node id), ``after`` (cursor)."""
+"""The token's own account, for tokens of an app installation, which ``GET /user`` refuses."""
 
 CONVERT_TO_DRAFT = """mutation ConvertToDraft($id: ID!) {
   convertPullRequestToDraft(input: {pullRequestId: $id}) { pullRequest { isDraft } }
