@@ -78,10 +78,10 @@ class Forerunner:
             if index < 9:
                 self.orphans.append(self.scene.child_run(memory_scenes.SMOKE, made, "in_progress", "workflow_dispatch"))
         for index in range(32):
-            made = self.session(claim=index < 21, limit=index < 3)
+            made = self.session(claim=index < 22, limit=index < 3)
             world.close(made.number or 0, by=world.bot)
             self.leftover.append(made)
-        going = self.session()
+        going = self.session(live=True)
         world.label(going.number or 0, memory_scenes.FINAL_LABEL, by=world.bot)
         self.scene.child_run(memory_scenes.FINAL, going, "in_progress", "pull_request")
         self.kept.append(going)
@@ -99,8 +99,7 @@ class Forerunner:
             ready = self.session()
             world.ready(ready.number or 0, by=world.bot)
             self.kept.append(ready)
-        for _ in range(2):
-            self.session(live=True)
+        self.session(live=True)
         self.count += 2
 
     def _leases(self, scale: int) -> None:
