@@ -23,7 +23,7 @@ KEY = st.sampled_from(["zlib", "bz2", "lzma", "gzip-level", "a b", "ü"])
 FAMILY = KEY.map(lambda key: f"configs/codecs.yaml:{key}")
 OID = st.sampled_from(["a" * 40, "0123456789abcdef" * 4])
 WAVE = st.sampled_from(["7.1", "30781313910.2", "local-0123456789abcdef"])
-WORDS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 NUMBERS = st.integers(1, 2**40)
 TIME = st.datetimes().map(lambda at: at.strftime("2026-%m-%dT%H:%M:%SZ"))
 GATES = ["plan", "review", "ceiling", "capacity", "baseline", "claim", "dispatch"]
@@ -38,7 +38,7 @@ def decisions(draw: st.DrawFn) -> model.Decision:
         family=family,
         benchmark=draw(WORDS),
         selected=selected,
-        gate="selected" if selected else draw(st.sampled_from(GATES)),  # type: ignore[arg-type]
+        gate="selected" if selected else draw(st.sampled_from(GATES)),
         code=draw(st.sampled_from(["selected", "capacity-busy", "unmatched"])),
         message=draw(WORDS),
         unblock=draw(WORDS),

@@ -33,11 +33,11 @@ def source(*offers: model.Offer, **more: Any) -> decide_plan.SourceRead:
 
 
 def memory(
-    *, pulls_complete: bool = True, tombstones: tuple[str, ...] = (), **states: model.FamilyState
+    states: dict[str, model.FamilyState] | None = None, *, pulls_complete: bool = True, tombstones: tuple[str, ...] = ()
 ) -> model.Memory:
     return model.Memory(
         at=AT,
-        families={names.short_id(family(key)): state for key, state in states.items()},
+        families={names.short_id(family(key)): state for key, state in (states or {}).items()},
         tombstones=tombstones,
         pulls_complete=pulls_complete,
     )
@@ -139,17 +139,17 @@ ZLIB = names.candidate_id(family("zlib"), "level 6")
 OTHER_OF_ZLIB = names.candidate_id(family("zlib"), "level 9")
 BLOCKED: dict[str, dict[str, Any]] = {
     "in-recovery": {"in_recovery": {names.short_id(family("zlib")): "alive: its run is in progress"}},
-    "claimed": {"remembered": memory(zlib=model.FamilyState(claim="held"))},
-    "quarantined": {"remembered": memory(zlib=model.FamilyState(claim="quarantined"))},
-    "newer-writer": {"remembered": memory(zlib=model.FamilyState(memory="newer"))},
+    "claimed": {"remembered": memory({"zlib": model.FamilyState(claim="held")})},
+    "quarantined": {"remembered": memory({"zlib": model.FamilyState(claim="quarantined")})},
+    "newer-writer": {"remembered": memory({"zlib": model.FamilyState(memory="newer")})},
     "open-pull-request": {
         "remembered": msgspec.structs.replace(memory(), pulls=(model.OpenDraft(candidate=OTHER_OF_ZLIB, number=5),))
     },
     "pulls-unknown": {"remembered": memory(pulls_complete=False)},
-    "paused": {"remembered": memory(zlib=model.FamilyState(paused=True))},
+    "paused": {"remembered": memory({"zlib": model.FamilyState(paused=True)})},
     "tombstone": {"remembered": memory(tombstones=(ZLIB,))},
-    "cool-down": {"remembered": memory(zlib=model.FamilyState(cool_down_until="2026-03-02T06:00:01Z"))},
-    "baseline-unchanged": {"remembered": memory(zlib=model.FamilyState(blocked_inputs="x"))},
+    "cool-down": {"remembered": memory({"zlib": model.FamilyState(cool_down_until="2026-03-02T06:00:01Z")})},
+    "baseline-unchanged": {"remembered": memory({"zlib": model.FamilyState(blocked_inputs="x")})},
     "beyond-limit": {"policy": model.Policy(review_candidates=1), "seed": 3},
 }
 
@@ -179,7 +179,9 @@ def test_what_blocks_a_candidate_blocks_it_and_no_other(code: str, world: dict[s
     ],
 )
 def test_a_family_is_free_again_when_its_time_or_its_inputs_have_changed(state: model.FamilyState) -> None:
-    assert keys(plan([source(offer("zlib"))], [known("zlib", inputs="now")], remembered=memory(zlib=state))) == ["zlib"]
+    assert keys(plan([source(offer("zlib"))], [known("zlib", inputs="now")], remembered=memory({"zlib": state}))) == [
+        "zlib"
+    ]
 
 
 def test_a_tombstone_holds_for_its_subject_only() -> None:
@@ -197,8 +199,8 @@ def test_the_same_seed_gives_the_same_plan_and_least_recently_tried_come_first(
     """The order of the sources has no say; never tried comes first, then by the day of the last attempt."""
     states = {key: model.FamilyState(last_tried_at=f"2026-02-0{day + 1}T00:00:00Z") for key, day in tried.items()}
     facts = [known(key) for key in KEYS]
-    found = plan([source(*(offer(key) for key in order))], facts, remembered=memory(**states), seed=seed)
-    assert found == plan([source(*(offer(key) for key in KEYS))], facts, remembered=memory(**states), seed=seed)
+    found = plan([source(*(offer(key) for key in order))], facts, remembered=memory(states), seed=seed)
+    assert found == plan([source(*(offer(key) for key in KEYS))], facts, remembered=memory(states), seed=seed)
     days = [tried.get(key, -1) for key in keys(found)]
     assert days == sorted(days)
 
@@ -226,9 +228,9 @@ def test_every_candidate_is_planned_or_blocked_exactly_once(offered: list[str], 
     found = plan(
         [source(*(offer(key) for key in offered))],
         [known(key) for key in KEYS],
-        remembered=memory(**states),
+        remembered=memory(states),
         policy=model.Policy(review_candidates=max(1, limit)),
     )
-    every = [one.candidate for one in (*found.candidates, *found.blocked)]
+    every = [one.candidate for one in found.candidates] + [one.candidate for one in found.blocked]
     assert len(every) == len(set(every))
     assert set(every) == {names.candidate_id(family(key), "level 6") for key in offered}

@@ -316,10 +316,10 @@ def test_L69_a_run_that_shows_90_seconds_later_is_dispatched_unseen() -> None:  
 
 def _late(on: World, seconds: float) -> Any:
     def start(workflow: str, ref: str, inputs: dict[str, str]) -> None:
-        on.later(
-            seconds,
-            lambda: on.add_run(workflow, actor=on.bot, head=on.main, branch=ref, title=f"x {_marker(inputs)}"),
-        )
+        def show() -> None:
+            on.add_run(workflow, actor=on.bot, head=on.main, branch=ref, title=f"x {_marker(inputs)}")
+
+        on.later(seconds, show)
 
     return start
 
