@@ -29,6 +29,8 @@ SUBMISSION = "submission.json"
 TASK = "task.json"
 LOOK_SECONDS = 0.05
 """Between two looks at whether the agent was told to end."""
+PAUSE_SECONDS = 0.005
+"""Between two looks at a program that has closed its output: most end at once."""
 
 
 class ItemAgent(Protocol):
@@ -102,10 +104,10 @@ class ProgramAgent:
                 if left <= 0:
                     timed_out = True
                     break
-                if child.read(min(LOOK_SECONDS, left)) == "end" and not child.running:
-                    break
-                if child.running is False:
-                    break
+                if child.read(min(LOOK_SECONDS, left)) == "end":
+                    if not child.running:
+                        break
+                    time.sleep(PAUSE_SECONDS)  # its output is closed and it goes on: look now and then
         finally:
             if timed_out or stop.is_set():
                 child.kill()

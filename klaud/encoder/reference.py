@@ -6,7 +6,7 @@ is removed by the next build; one with a marker and unreadable rows is corrupt, 
 
 Promises: a marker is never on incomplete content, wherever the process is stopped. ``built`` is true, and usage is
 reported, only by the call that ran the encoder. Not promised: that inputs which changed since are noticed; a marker that is
-there is reused before anything else is touched (``stale`` compares).
+there is reused before anything else is touched (``is_stale`` compares).
 """
 
 from __future__ import annotations
@@ -199,6 +199,6 @@ def _entry(directory: str, of: model.Inputs, progress: build.Progress, *, state:
     )
 
 
-def stale(request: Request, entry: model.ReferenceEntry) -> bool:
-    """Tell whether the inputs are no longer the ones that a complete reference was built from. Blocking; reads only."""
-    return _source(request).inputs.fingerprint != entry.fingerprint
+async def is_stale(request: Request, entry: model.ReferenceEntry) -> bool:
+    """Tell whether the inputs are no longer the ones that a complete reference was built from. Reads only."""
+    return (await asyncio.to_thread(_source, request)).inputs.fingerprint != entry.fingerprint

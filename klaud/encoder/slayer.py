@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import msgspec
+import msgspec.yaml
 
 from klaud import errors
 from klaud.encoder import documents, model
@@ -376,9 +377,7 @@ def _authorize(action: int, first: str | None, second: str | None, _database: st
 
 def yaml_text(value: dict[str, Any]) -> bytes:
     """Return a document as the layer itself would write it."""
-    import yaml  # noqa: PLC0415 - a part of the extra's own world
-
-    return str(yaml.safe_dump(value, sort_keys=False, default_flow_style=False, allow_unicode=True)).encode()
+    return msgspec.yaml.encode(value)
 
 
 def memory_text(item: model.Item, names: Sequence[str], entities: Sequence[str]) -> bytes:

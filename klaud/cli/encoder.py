@@ -1,0 +1,157 @@
+"""The verbs of the reference encoder: ``encode``, ``merge-references``, ``check-references``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from klaud import errors
+
+if TYPE_CHECKING:
+    from klaud.encoder import agents, request
+
+BenchmarkOption = Annotated[str, typer.Option("--benchmark", help="The benchmark's name.")]
+DatabasesOption = Annotated[str, typer.Option("--databases", help="Names of databases, separated by commas.")]
+DataOption = Annotated[Path, typer.Option("--data", help="Directory with one directory of inputs for each database.")]
+ReferencesOption = Annotated[Path, typer.Option("--references", help="Directory that the references live in.")]
+DialectOption = Annotated[str, typer.Option("--dialect", help="sqlite, or postgres (DSN in KLAUD_POSTGRES_DSN).")]
+
+
+def encode(  # noqa: PLR0917 - a verb's options
+    benchmark: BenchmarkOption,
+    databases: DatabasesOption,
+    data: DataOption,
+    references: ReferencesOption,
+    dialect: DialectOption = "sqlite",
+    framework: Annotated[str, typer.Option("--framework", help="How the agent is driven.")] = "claude_sdk_otf_encode",
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Wipe these references and build them anew.")] = False,
+    budget: Annotated[str, typer.Option("--budget", help="Time for each database, such as 5h40m.")] = "",
+    mode: Annotated[str, typer.Option("--mode", help="a-interact or one-shot; both read the same reference.")] = (
+        "a-interact"
+    ),
+    query_mode: Annotated[str, typer.Option("--query-mode", help="slayer.")] = "slayer",
+    subscription_auth: Annotated[bool, typer.Option("--subscription-auth", help="Use a subscription token.")] = False,
+    api_key: Annotated[bool, typer.Option("--api-key", help="Use an API key.")] = False,
+    program: Annotated[
+        str, typer.Option("--program", help="For --framework scripted: the command that answers for the agent.")
+    ] = "",
+) -> None:
+    """Encode the knowledge of databases into references; what is there already is reused.
+
+    Ends with status 0 when every reference is complete, with 1 when one failed or is partial.
+    """
+    from klaud.encoder import request as requests
+
+    given = [name for name, set_ in (("subscription", subscription_auth), ("api-key", api_key)) if set_]
+    asked = requests.Asked(
+        benchmark=benchmark,
+        databases=databases,
+        dialect=dialect,
+        framework=framework,
+        rebuild=rebuild,
+        budget=budget,
+        mode=mode,
+        query_mode=query_mode,
+        authentications=tuple(given),
+        program=tuple(shlex.split(program)),
+    )
+    _encode(asked, data, references)
+
+
+def _encode(asked: request.Asked, data: Path, references: Path) -> None:
+    from klaud import clock
+    from klaud.encoder import model, reference, run
+    from klaud.encoder import request as requests
+
+    checked = requests.check(asked, model.Policy())
+    if not data.is_dir():
+        message = f"--data {data.name!r} is not a directory"
+        raise errors.InputError(message)
+    for text in checked.warnings:
+        typer.echo(f"warning: {text}", err=True)
+    agent = _agent(checked)
+    made = [
+        reference.Request(
+            key=key,
+            data=data,
+            references=references,
+            agent=agent,
+            clock=clock.SystemClock(),
+            framework=checked.framework,
+            policy=checked.policy,
+            environment=dict(os.environ),
+            rebuild=checked.rebuild,
+            note=lambda text: typer.echo(text, err=True),
+        )
+        for key in checked.keys
+    ]
+    outcomes = asyncio.run(run.encode_all(made))
+    for outcome in outcomes:
+        for line in run.lines(outcome):
+            typer.echo(line)
+    if any(outcome.entry is None or outcome.entry.state != "complete" for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _agent(checked: request.Checked) -> agents.ItemAgent:
+    from klaud.encoder import agents
+
+    if checked.program:
+        return agents.ProgramAgent(checked.program)
+    from klaud.encoder import sdk
+
+    return sdk.agent(checked, os.environ)
+
+
+def merge_references(
+    uploads: Annotated[list[Path], typer.Argument(help="Directories with downloaded artifacts, one folder each.")],
+    benchmark: BenchmarkOption,
+    references: ReferencesOption,
+) -> None:
+    """Bring uploaded references home: the newest complete one of each database, whole.
+
+    Ends with status 0, and with 1 when one could not be merged. What is incomplete or older is left alone and said.
+    """
+    from klaud import clock
+    from klaud.encoder import merge, naming
+
+    naming.key(benchmark, "any", "sqlite")
+    merged = asyncio.run(merge.merge(uploads, references, benchmark=benchmark, clock=clock.SystemClock()))
+    for one in merged:
+        typer.echo(f"{one.name}: {one.what}" + (f": {one.why}" if one.why else ""))
+    if not merged:
+        typer.echo("no uploads")
+    if any(one.what in ("error", "incomplete") for one in merged):
+        raise typer.Exit(1)
+
+
+def check_references(
+    benchmark: BenchmarkOption,
+    databases: DatabasesOption,
+    data: DataOption,
+    references: ReferencesOption,
+    dialect: DialectOption = "sqlite",
+) -> None:
+    """Validate references on a copy: the semantic layer finds no drift, every entity executes, nothing leaks.
+
+    This is what the pull request with a reference runs as its final run. Status 1 when one does not validate.
+    """
+    from klaud.encoder import checking, model, naming
+    from klaud.encoder import request as requests
+
+    failed = False
+    for key in requests.keys(benchmark, databases, dialect):
+        found = checking.check_reference(
+            key, data=data, references=references, environment=os.environ, policy=model.Policy()
+        )
+        typer.echo(f"{naming.names(key).local}: {'not valid' if found else 'valid'}")
+        for text in found:
+            typer.echo(f"  {text}")
+        failed = failed or bool(found)
+    if failed:
+        raise typer.Exit(1)
