@@ -353,8 +353,15 @@ class GitRefStore:
         if self._disk is None or not any(oid in self._disk for oid in want if oid not in self._own):
             return gitwire.records_of([*own, self._own[objects.ObjectID(gitwire.EMPTY_TREE.encode())]] if own else [])
         both = stores.OverlayObjectStore([self._own, self._disk])
-        local = {oid for oid in want if oid in both}
-        return both.generate_pack_data(have, local, shallow=self._shallow, ofs_delta=ofs_delta)  # type: ignore[arg-type]
+        local = {oid for oid in want if self._here(oid)}
+        # a record's parent may be known to the host only: there the walk ends, as at a shallow commit
+        made = (self._own[oid] for oid in self._own)
+        ends = {c.id for c in made if isinstance(c, objects.Commit) and not all(map(self._here, c.parents))}
+        return both.generate_pack_data(have, local, shallow=self._shallow | ends, ofs_delta=ofs_delta)  # type: ignore[arg-type]
+
+    def _here(self, oid: objects.ObjectID) -> bool:
+        """Tell whether an object is in memory or in the working copy (an overlay looks at loose objects only)."""
+        return oid in self._own or (self._disk is not None and oid in self._disk)
 
     def _count(self, *, pushes: int = 0, fetches: int = 0, traffic: int = 0) -> None:
         with self._lock:
