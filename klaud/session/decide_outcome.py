@@ -48,10 +48,11 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotYet(msgspec.Struct, frozen=True):
-    """Nothing is decided yet: ``code`` is ``running``, ``unreadable`` or ``incomplete``; ``why`` in words."""
+    """Nothing is decided yet: ``code`` is ``running``, ``unreadable`` or ``incomplete``; ``runs``: what to wait for."""
 
     code: str
     why: str
+    runs: tuple[int, ...] = ()
 
 
 Answer: TypeAlias = Judged | NotYet
@@ -91,7 +92,7 @@ def judge(  # noqa: PLR0911 - one return for each case is the table itself
     if not facts.finals_complete and final is None:
         return NotYet("incomplete", "the final runs of the head are not all listed")
     if final is not None and final.status != "completed":
-        return NotYet("running", f"final run {final.id} is {final.status}")
+        return NotYet("running", f"final run {final.id} is {final.status}", (final.id,))
     if final is None:
         if view.finals and hint is None:
             hint = ("failed", "final-run-never-ran")
@@ -106,11 +107,11 @@ def judge(  # noqa: PLR0911 - one return for each case is the table itself
         case proofs.Verified():
             return Judged(outcome="validated", code="", phase="final-run", final_run=number, pending=READY)
         case proofs.Unreadable(code, why):
-            return NotYet("unreadable", f"{code}: {why}")
+            return NotYet("unreadable", f"{code}: {why}", (final.id,))
         case proofs.Wrong(code):
             return _abandoned("failed", code, number)
         case None:
-            return NotYet("unreadable", "the evidence was not read")
+            return NotYet("unreadable", "the evidence was not read", (final.id,))
 
 
 def _person(pull: hub.Pull, facts: Facts, view: rules_ledger.View) -> str | None:

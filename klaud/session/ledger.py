@@ -84,19 +84,17 @@ class Book:
 
     def claim_ours(self) -> bool | None:
         """Read the claim's ref from the host: ours, another's (False), or unreadable (None). Writes nothing."""
-        if self._lost:
-            return False
-        try:
-            now = self._refs.list([self._claim.ref])
-        except errors.RetryLaterError:
-            return None
-        except errors.ForbiddenError:
-            return None
-        with self._lock:
+        with self._lock:  # a push of ours moves the claim: a look in the middle of one would call it lost
+            if self._lost:
+                return False
+            try:
+                now = self._refs.list([self._claim.ref])
+            except (errors.RetryLaterError, errors.ForbiddenError):
+                return None
             ours = now.get(self._claim.ref) == self._claim.oid
             if not ours:
                 self._lost = "the claim is another's"
-        return ours
+            return ours
 
     def must_be_ours(self) -> None:
         """Raise OwnershipLostError where ownership is known to be lost."""
@@ -152,7 +150,13 @@ class Book:
             self._judge(answer, branch)
 
     def _judge(self, results: Sequence[ports.RefResult], branch: str) -> None:
-        """Raise what a fenced push that did not go through means."""
+        """Raise what a fenced push that did not go through means.
+
+        git looks at missing objects before its transaction, so that a command may be refused although the push is atomic and
+        the others are carried out: what then stands is taken over, so that the refusal can be recorded.
+        """
+        if isinstance(results[1], ports.RefUpdated) or isinstance(results[2], ports.RefUpdated):
+            self._take_over(moved=results)
         if any(isinstance(result, ports.RefUnclear) for result in results):
             message = f"a push of {branch} got no clear answer"
             raise errors.UnclearWriteError(message)
@@ -163,6 +167,17 @@ class Book:
             raise RejectedError("the branch moved", moved=True)
         reasons = [result.reason for result in results if isinstance(result, ports.RefRejected)]
         raise RejectedError(reasons[0] if reasons else "the host did not move all refs", moved=False)
+
+    def _take_over(self, moved: Sequence[ports.RefResult]) -> None:
+        ledger, claim = self._store.look(moved[1].ref), self._store.look(moved[2].ref)
+        if isinstance(ledger, leases.Ledger) and ledger.records[: len(self._ledger.records)] == self._ledger.records:
+            self._ledger = ledger
+        record = claim.record if isinstance(claim, leases.Held) else None
+        mine = self._claim.record
+        if isinstance(claim, leases.Held) and isinstance(record, leases.Claim) and isinstance(mine, leases.Claim):
+            ours = record.holder and mine.holder and record.holder.run_id == mine.holder.run_id
+            if ours and (record.wave, record.candidate) == (mine.wave, mine.candidate):
+                self._claim = claim
 
     def _renewed_claim(self) -> leases.Claim:
         """Return our claim as a record with a commit of its own: that is what makes the push compare it."""

@@ -94,7 +94,7 @@ SessionEnd: TypeAlias = NotOurs | Parked | Ended | Stopped
 def take_book(host: Host, brief: model.Brief, claim: str) -> ledgers.Book | NotOurs:
     """Swap the claim to this run and open the ledger; NotOurs when it names another holder (a neutral end).
 
-    ``claim``: the oid of the claim that this run was started for. A parked claim is taken up again (a continuation).
+    ``claim``: the oid of the claim that this run was started for; where it is parked, this run continues the session.
     """
     world = host.settling
     family = names.short_id(brief.family)
@@ -109,8 +109,9 @@ def take_book(host: Host, brief: model.Brief, claim: str) -> ledgers.Book | NotO
     record = held.record
     if (record.wave, record.candidate) != (brief.wave, brief.candidate):
         return NotOurs(f"the family is with candidate {record.candidate} of wave {record.wave}")
-    if record.parked is None and held.oid != claim:
-        return NotOurs(f"run {record.holder.run_id if record.holder else 0} has this candidate already")
+    if held.oid != claim:
+        has = f"run {record.holder.run_id} has this candidate" if record.holder else "this candidate is parked"
+        return NotOurs(f"{has}, and this run was started for another state of its claim")
     mine = msgspec.structs.replace(record, at=world.clock.now(), holder=host.holder, parked=None)
     won = world.store.swap_claim(held, mine)
     if isinstance(won, stores.Lost):
@@ -248,7 +249,7 @@ class _Session:
             waiting = waiting or tools.Waiting((), "job-limit")
             if turn.fault == "job-limit" and waiting.why != "final-run":
                 waiting.why = "job-limit"
-            return self._park(waiting, turn, desk)
+            return self._park(waiting, turn, desk.tried)
         if turn.fault == "cancelled":
             return Stopped("cancelled", turn)
         hint = decide.outcome_of_turn(turn)
@@ -271,11 +272,9 @@ class _Session:
             records.append(leases.BeatLost(at=now, why=turn.fault))
         self.book.append(*records)
 
-    def _park(self, waiting: tools.Waiting, turn: model.TurnEnd, desk: tools.Desk) -> SessionEnd:
+    def _park(self, waiting: tools.Waiting, turn: model.TurnEnd, tried: tuple[leases.Attempted, ...]) -> SessionEnd:
         now = self.world.clock.now()
-        self.book.append(
-            leases.Parked(at=now, on=waiting.on, why=waiting.why, head=self.book.view.head, tried=desk.tried)
-        )
+        self.book.append(leases.Parked(at=now, on=waiting.on, why=waiting.why, head=self.book.view.head, tried=tried))
         record = self.book.claim.record
         if not isinstance(record, leases.Claim):
             message = "the book's claim is no claim"
@@ -289,7 +288,10 @@ class _Session:
         return Parked(waiting.on, waiting.why, turn)
 
     def _settle(self, turn: model.TurnEnd | None, hint: tuple[leases.OutcomeClass, str], isolation: str) -> SessionEnd:
-        return Ended(finish.settle(self.world, self.book, hint=hint, isolation=isolation), turn)
+        answer = finish.settle(self.world, self.book, hint=hint, isolation=isolation)
+        if isinstance(answer, decide_outcome.NotYet) and turn is not None:
+            return self._park(tools.Waiting(answer.runs, "final-run"), turn, ())
+        return Ended(answer, turn)
 
 
 _CLAIMABLE: dict[str, leases.OutcomeClass] = {

@@ -75,7 +75,8 @@ def drive_script(
         read=(sys.base_prefix, str(frameworks.SCRIPTED), str(file)),
         write=(str(home),),
     )
-    desk, log = Desk(), []
+    desk = Desk()
+    log: list[str] = []
     prompt = '-----BEGIN TASK-----\n{"family": "a.yaml:x", "change": {}}\n-----END TASK-----'
     end = drive.run(drive.Turn(start, box, prompt, desk, policy, watch, log.append))
     return end, desk, log
