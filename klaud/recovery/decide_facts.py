@@ -100,7 +100,7 @@ def facts(case: model.Case, sight: model.Sight, index: Index, policy: model.Poli
         outcome=decide_cases.outcome(case.ledger) if case.ledger else None,
         pending=decide_cases.pending(case.ledger) if case.ledger else (),
         finals=tuple(rules_liveness.finals(case, index, detail.pull.head_oid)) if detail else (),
-        counted=counts_of(sight).get(case.key, {}),
+        counted=_waited(case, sight, policy),
     )
 
 
@@ -129,6 +129,20 @@ def _touch(detail: github.PullDetail | None, case: model.Case, index: Index) -> 
 def _of_lease(case: model.Case, sight: model.Sight, index: Index) -> model.Liveness | None:
     record = case.lease.record if case.lease else None
     return rules_liveness.of_lease(record, sight, index) if isinstance(record, leases.Lease) else None
+
+
+def is_recent(sight: model.Sight, policy: model.Policy) -> bool:
+    """Tell whether the sweeps' memory was written so lately that this sweep counts as the same one."""
+    held = sight.snapshot.observed
+    if not isinstance(held, leases.Held):
+        return False
+    return abs(sight.now - held.record.at) < datetime.timedelta(seconds=policy.count_seconds)
+
+
+def _waited(case: model.Case, sight: model.Sight, policy: model.Policy) -> dict[str, int]:
+    """Return the sweeps before this one in which the session was seen waiting, by row."""
+    same = 1 if is_recent(sight, policy) else 0
+    return {row: max(0, sweeps - same) for row, sweeps in counts_of(sight).get(case.key, {}).items()}
 
 
 def counts_of(sight: model.Sight) -> dict[str, dict[str, int]]:

@@ -194,9 +194,7 @@ class Thinking:
 
     def _counts(self, verdicts: Iterable[model.Verdict]) -> tuple[leases.Count, ...]:
         before = decide_facts.counts_of(self.sight)
-        held = self.sight.snapshot.observed
-        last = held.record.at if isinstance(held, leases.Held) else None
-        again = last is not None and abs(self.sight.now - last) < datetime.timedelta(seconds=self.policy.count_seconds)
+        again = decide_facts.is_recent(self.sight, self.policy)
         found = []
         for verdict in verdicts:
             if verdict.waits:
