@@ -74,7 +74,7 @@ class Conversation(client.Urllib3HttpGitClient):
 
     def __init__(self, url: str, token: str) -> None:
         """``url`` is the repository's address without credentials; an empty token sends none."""
-        retries = urllib3.Retry(0, redirect=2)
+        retries = urllib3.Retry(total=3, connect=0, read=0, redirect=2, status=0, other=0)
         manager = client.default_urllib3_manager(
             None,
             base_url=url,
@@ -123,6 +123,11 @@ class Conversation(client.Urllib3HttpGitClient):
         status: int = response.status
         if status != 200:
             raise _status_error(status, url, response.headers)
+        service = url.partition("?service=")[2]
+        if service and response.content_type != f"application/x-{service}-advertisement":
+            # dulwich would take any other answer, an empty page included, for a listing of the old "dumb" protocol
+            msg = f"{url.partition('?')[0]} does not answer as a git host ({response.content_type})"
+            raise dulwich.errors.GitProtocolError(msg)
 
         self.heard = b""
 
