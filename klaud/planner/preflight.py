@@ -1,0 +1,127 @@
+"""Is this planner run who it should be, and may it do what it will have to? Reads only; nothing is spent.
+
+Own run first, then identity, then rights, then the workflows. A wrong identity or a lacking right is an error that stops
+the wave (``stops``), with what to change; what merely could not be read is told and stops nothing that does not rest on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from klaud import errors
+from klaud.github import model as github
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from klaud.github import gateway as gateways
+    from klaud.leases import model as leases
+
+ACTIVE = "active"
+"""GitHub's word for a workflow that may run."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at. ``stops``: nothing may be written while it is so. ``status``: what to exit with."""
+
+    name: str
+    result: Literal["ok", "wrong", "unknown"]
+    what: str
+    fix: str = ""
+    stops: bool = False
+    status: int = 1
+
+
+def checks(
+    gateway: gateways.Gateway,
+    *,
+    bot: int,
+    me: leases.Holder | None,
+    workflows: Sequence[str],
+    list_refs: Callable[[], Mapping[str, str]],
+    paused: str | None,
+    ref: str = "",
+) -> tuple[Check, ...]:
+    """Return every check, in order. ``ref``: the git ref that this run was started on, where it is known."""
+    found = list(_paused(paused))
+    for check in (
+        lambda: _own_run(gateway, me),
+        lambda: _identity(gateway, bot),
+        lambda: _repository(gateway, ref),
+        lambda: _refs(list_refs),
+        *((lambda name=name: _workflow(gateway, name)) for name in workflows),
+    ):
+        found += _guarded(check)
+    return tuple(found)
+
+
+def _guarded(check: Callable[[], Iterable[Check]]) -> list[Check]:
+    """Turn a failing read into a check of its own: one that cannot be made never hides the others."""
+    try:
+        return list(check())
+    except errors.ForbiddenError as error:
+        return [Check(name="rights", result="wrong", what=str(error), fix=error.advice, stops=True, status=3)]
+    except errors.KlaudError as error:
+        return [Check(name="reading", result="unknown", what=str(error), fix=error.advice, status=error.exit_status)]
+
+
+def _paused(why: str | None) -> Iterable[Check]:
+    if why is None:
+        yield Check(name="paused", result="ok", what="klaud is not paused")
+    else:
+        fix = "unset the variable KLAUD_PAUSED, or set paused: false, when klaud may write again"
+        yield Check(name="paused", result="wrong", what=why, fix=fix, stops=True)
+
+
+def _own_run(gateway: gateways.Gateway, me: leases.Holder | None) -> Iterable[Check]:
+    if me is None:
+        yield Check(name="own run", result="ok", what="outside of Actions: there is no run of our own to be read")
+        return
+    if isinstance(gateway.run(me.run_id), github.Missing):
+        text = f"our own run {me.run_id} answers 404: with this token no run can be proven gone"
+        fix = "give the token the permission actions: read"
+        yield Check(name="own run", result="wrong", what=text, fix=fix, stops=True, status=3)
+        return
+    yield Check(name="own run", result="ok", what=f"our own run {me.run_id} can be read")
+
+
+def _identity(gateway: gateways.Gateway, bot: int) -> Iterable[Check]:
+    account = gateway.account()
+    if account.id == bot:
+        yield Check(name="identity", result="ok", what=f"the token belongs to {account.login} ({bot})")
+        return
+    text = f"the token belongs to {account.login} ({account.id}), the configuration names the bot {bot}"
+    fix = f"hand in the bot's own token, or set bot: {account.id} in the configuration"
+    yield Check(name="identity", result="wrong", what=text, fix=fix, stops=True, status=3)
+
+
+def _repository(gateway: gateways.Gateway, ref: str) -> Iterable[Check]:
+    repository = gateway.repository()
+    default = f"refs/heads/{repository.default_branch}"
+    if ref and ref != default:
+        text = f"this run was started on {ref}, and klaud holds a token on the default branch only"
+        fix = f"start it on {repository.default_branch}"
+        yield Check(name="ref", result="wrong", what=text, fix=fix, stops=True, status=3)
+    if repository.permissions and not repository.permissions.get("push", False):
+        fix = "give the token contents: write, pull requests: write and actions: write"
+        yield Check(name="rights", result="wrong", what="the token may not push", fix=fix, stops=True, status=3)
+    else:
+        yield Check(name="rights", result="ok", what=f"the token may push to {repository.full_name}")
+
+
+def _refs(list_refs: Callable[[], Mapping[str, str]]) -> Iterable[Check]:
+    yield Check(name="refs", result="ok", what=f"klaud's refs can be listed ({len(list_refs())})")
+
+
+def _workflow(gateway: gateways.Gateway, name: str) -> Iterable[Check]:
+    workflow = gateway.workflow(name)
+    if isinstance(workflow, github.Missing):
+        fix = "commit it to the default branch (klaud init writes klaud's own)"
+        yield Check(name="workflow", result="wrong", what=f"{name} is not registered", fix=fix, stops=True)
+    elif workflow.state != ACTIVE:
+        fix = "enable it on the Actions page (GitHub disables scheduled workflows after 60 days without a commit)"
+        yield Check(name="workflow", result="wrong", what=f"{name} is {workflow.state}", fix=fix, stops=True)
+    else:
+        yield Check(name="workflow", result="ok", what=f"{name} is active")
