@@ -1,0 +1,210 @@
+"""What the demo tells at its end: the sweep, the selection, the outcomes, the refs that are left, and the cost."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from klaud import names
+from klaud.cli import demo_world
+from klaud.reports import model, publish, render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from klaud import fakehub
+
+LOG_SHOWN = 4000
+"""Characters of a failed run's own output that are shown."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ran:
+    """One planner run of the demo. ``first_call``: how many calls the hub had answered before it."""
+
+    run_id: int
+    conclusion: str
+    first_call: int
+    log: str
+
+    @property
+    def good(self) -> bool:
+        """Tell whether it ended well."""
+        return self.conclusion == "success"
+
+
+def changes(hub: fakehub.Hub, seen: dict[int, tuple[str, str | None]]) -> Iterator[str]:
+    """Yield a line for every run whose state changed since the last look."""
+    with hub.lock:
+        now = {run.id: (run.display_title, run.status, run.conclusion) for run in hub.state.runs.values()}
+    first = not seen
+    for number, (title, status, conclusion) in sorted(now.items()):
+        if seen.get(number) != (status, conclusion):
+            seen[number] = (status, conclusion)
+            if not first or number > demo_world.LAST_RUN:
+                yield f"run {number} {title.partition(' [')[0]}: {conclusion or status}"
+
+
+def log_of(run: Any) -> str:
+    """Return the end of what a run's jobs printed."""
+    return "\n".join(str(getattr(job, "output", "")) for job in run.last.jobs)[-LOG_SHOWN:]
+
+
+def make(*, hub: fakehub.Hub, out: Path, first: Ran, second: Ran, seconds: float) -> model.Report:
+    """Put the demo's report together from what the runs wrote and from the hub's own state."""
+    sections = []
+    for ran in (first, second):
+        if not ran.good:
+            sections.append(model.Section(title=f"Run {ran.run_id} ended {ran.conclusion}", sentences=(ran.log,)))
+    sections += [
+        _recovery(
+            _json(out / "recovery-first.json") or _json(out / "recovery.json"),
+            "What the dead sessions left, and what became of it",
+        ),
+        _selection(_json(out / "selection-first.json") or _json(out / "selection.json")),
+        _sessions(hub),
+        _refs(hub),
+        _again(hub, second, _json(out / "again" / "recovery.json")),
+    ]
+    sections.append(
+        model.Section(
+            title="Cost",
+            facts=(
+                ("seconds", f"{seconds:.0f}"),
+                ("calls answered by the embedded GitHub", str(len(hub.log))),
+                (
+                    "of them git",
+                    str(sum("git-" in entry.path or entry.path.endswith("info/refs") for entry in hub.log)),
+                ),
+            ),
+        )
+    )
+    return model.Report(title="klaud demo: one wave, from start to end", sections=tuple(sections))
+
+
+def show(report: model.Report, out: Path) -> None:
+    """Print the report and write it as markdown and as a page."""
+    typer.echo(render.text(report, width=110))
+    markdown, page = publish.files(report, out, "demo")
+    typer.echo(f"Written: {page} (a browser shows it), {markdown}")
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def _name(candidate: str) -> str:
+    """Return a candidate with its family's key, where the demo knows the family."""
+    keys = {names.short_id(names.family_text(demo_world.CONFIG_FILE, key)): key for key in demo_world.FAMILIES}
+    return f"{keys.get(candidate[:16], '')} {candidate}".strip()
+
+
+def _recovery(found: Any, title: str) -> model.Section:
+    if not found:
+        return model.Section(title=title, sentences=("The sweep wrote no report.",))
+    rows = []
+    for session in found.get("sessions", []):
+        done = ", ".join(
+            str(one.get("what", one)) if isinstance(one, dict) else str(one) for one in session.get("done", [])
+        )
+        rows.append(
+            (str(session.get("session", "")), str(session.get("row", "")), str(session.get("decision", "")), done)
+        )
+    return model.Section(
+        title=title, tables=(model.Table(columns=("session", "row", "decision", "done"), rows=tuple(rows)),)
+    )
+
+
+def _selection(found: Any) -> model.Section:
+    title = "Which candidates were started, and why the others were not"
+    if not found:
+        return model.Section(title=title, sentences=("The planner wrote no selection.",))
+    rows = tuple(
+        (
+            str(one.get("family", "")),
+            str(one.get("decision", one.get("gate", ""))),
+            str(one.get("reason", "")),
+            str(one.get("unblock", "")),
+        )
+        for one in found.get("decisions", [])
+    )
+    return model.Section(
+        title=title, tables=(model.Table(columns=("family", "decision", "reason", "what would unblock it"), rows=rows),)
+    )
+
+
+def _sessions(hub: fakehub.Hub) -> model.Section:
+    rows = []
+    with hub.lock:
+        for issue in hub.repository(demo_world.REPOSITORY).issues.values():
+            if issue.pull is None:
+                continue
+            state = (
+                "draft"
+                if issue.pull.draft and issue.state == "open"
+                else "ready"
+                if issue.state == "open"
+                else issue.state
+            )
+            rows.append((f"#{issue.number}", issue.title, state, ", ".join(sorted(issue.labels))))
+    return model.Section(
+        title="Pull requests at the end",
+        tables=(model.Table(columns=("number", "title", "state", "labels"), rows=tuple(rows)),),
+    )
+
+
+def _refs(hub: fakehub.Hub) -> model.Section:
+    refs = hub.git(demo_world.REPOSITORY).refs()
+    counts: collections.Counter[str] = collections.Counter()
+    rows = []
+    for ref in sorted(refs):
+        kind = names.RefNames().parse(ref)
+        if isinstance(kind, names.ForeignRef):
+            continue
+        counts[type(kind).__name__.removesuffix("Ref").lower()] += 1
+        if isinstance(
+            kind, (names.ClaimRef, names.LeaseRef, names.BranchRef, names.ForerunnerClaimRef, names.ForerunnerLeaseRef)
+        ):
+            rows.append((ref, _owner(hub, kind)))
+    return model.Section(
+        title="klaud's refs at the end",
+        facts=tuple(sorted((kind, str(count)) for kind, count in counts.items())),
+        tables=(
+            model.Table(
+                title="Claims, leases and branches, each with its owner", columns=("ref", "owner"), rows=tuple(rows)
+            ),
+        ),
+    )
+
+
+def _owner(hub: fakehub.Hub, kind: names.KlaudRef) -> str:
+    if isinstance(kind, names.BranchRef):
+        head = names.branch(kind.candidate)
+        with hub.lock:
+            for issue in hub.repository(demo_world.REPOSITORY).issues.values():
+                if issue.pull is not None and issue.pull.head_ref == head and issue.state == "open":
+                    return f"open pull request #{issue.number}"
+    return "NONE"
+
+
+def _again(hub: fakehub.Hub, second: Ran, found: Any) -> model.Section:
+    mine = [entry for entry in hub.log[second.first_call + 1 :] if entry.account == demo_world.BOT]
+    writes = [f"{entry.method} {entry.path}" for entry in mine if entry.write]
+    return model.Section(
+        title="The second recovery",
+        sentences=(
+            "It found nothing to do and wrote nothing." if found and not writes else "It wrote: " + ", ".join(writes),
+        ),
+        facts=(
+            ("requests", str(sum(not entry.path.endswith(("info/refs", "upload-pack")) for entry in mine))),
+            ("writes", str(len(writes))),
+        ),
+    )
