@@ -112,6 +112,12 @@ class App:
             if entry.number == 0:
                 self.hub.begin(entry)
             outcome = Outcome(problem.reply())
+        except CutError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of the hub is shown, never guessed around
+            LOG.exception("the hub failed at %s %s", entry.method, raw_path)
+            self.hub.errors.append(f"{entry.method} {raw_path}: {type(error).__name__}: {error}")
+            outcome = Outcome(Problem(500, f"the hub failed: {type(error).__name__}: {error}").reply())
         entry.status = outcome.reply.status
         self.hub.end(entry, outcome.reply)
         self._spoil(outcome)
@@ -136,6 +142,7 @@ class App:
             return self._git(where, incoming)
         if found is None:
             LOG.error("unknown route: %s %s", entry.method, incoming.raw_path)
+            self.hub.errors.append(f"unknown route {entry.method} {incoming.raw_path}")
             raise Problem(501, f"the hub has no route {entry.method} {incoming.raw_path}")
         return self._rest(*found, incoming)
 

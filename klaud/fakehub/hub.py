@@ -145,6 +145,7 @@ class Hub:
         self.settings = settings or Settings()
         self.faults = Faults(self)
         self.client_pid = 0
+        self.errors: list[str] = []
         self.actions = Actions(self)
         self.base_url = "http://127.0.0.1"
 
