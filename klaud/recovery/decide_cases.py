@@ -53,7 +53,8 @@ class Index:
             self.by_branch.setdefault(run.head_branch, []).append(run)
         self.by_head.setdefault(run.head_sha, []).append(run)
         marker = marker_of(run.display_title)
-        if marker and is_klaud(run.actor, self.setting):
+        checks = self.setting.smoke_workflows | self.setting.final_workflows
+        if marker and is_klaud(run.actor, self.setting) and workflow_of(run) not in checks:
             self.by_session.setdefault(marker, []).append(run)
         self.now = run.updated_at if self.now is None else max(self.now, run.updated_at)
 
@@ -345,7 +346,7 @@ def is_smoke(run: github.Run, setting: model.Setting) -> bool:
         and is_klaud(run.triggering_actor, setting)
         and workflow_of(run) not in setting.final_workflows
         and workflow_of(run) != setting.candidate_workflow
-        and not marker_of(run.display_title)
+        and (workflow_of(run) in setting.smoke_workflows or not marker_of(run.display_title))
     )
 
 
