@@ -91,6 +91,9 @@ class ProgramAgent:
             read=(*self._read, sys.prefix, sys.base_prefix),
             write=(str(workspace),),
         )
+        if self._isolation.uid is not None:
+            for path in (workspace, *workspace.iterdir()):
+                os.chown(path, self._isolation.uid, self._isolation.uid, follow_symlinks=False)
         try:
             child = process.Child(start, self._isolation, start_seconds=bounds.entry_seconds)
         except process.NotStartedError as error:

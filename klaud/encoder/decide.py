@@ -166,6 +166,7 @@ def check_submission(
     found += [
         model.Problem(check="carries-id", text=f"{reference} is defined but not named among the entities")
         for reference in sorted(defined.difference(submission.entities))
+        if submission.entities
     ]
     return tuple(found)
 

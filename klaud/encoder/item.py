@@ -51,7 +51,7 @@ async def encode(
 ) -> Settled:
     """Encode one item. ``held``: the documents so far, as the layer normalised them; ``accepted``: by encoded item."""
     policy = bench.policy
-    usage = model.Usage(sessions=1)
+    usage = model.Usage()
     problems: tuple[model.Problem, ...] = ()
     previous: tuple[model.Definition, ...] = ()
     result = model.ItemResult(ended="failed")
@@ -59,6 +59,7 @@ async def encode(
         left = bench.deadline - bench.clock.monotonic()
         if left <= 0:
             return Settled(row=None, definitions=(), held=held, usage=usage)
+        usage += model.Usage(sessions=int(attempt == 1))
         task = _task(bench, item, held, accepted, attempt=attempt, failed=problems, previous=previous)
         workspace = bench.folder / f"{item.id}.{attempt}"
         _prepare(workspace, task)

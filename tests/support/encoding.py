@@ -75,3 +75,33 @@ def request(root: Path, agent: agents.ItemAgent, **more: Any) -> reference.Reque
         "framework": "scripted",
     }
     return reference.Request(**{**fixed, **more})
+
+
+def make(root: Path, ids: set[int] | None = None) -> Path:
+    """Write the example's data below ``root/data``, with all items or only those; return the database's folder."""
+    example = load("make")
+    folder: Path = example.make(root / "data")
+    if ids is not None:
+        path = folder / "shop_kb.jsonl"
+        lines = [line for line in path.read_text().splitlines() if json.loads(line)["id"] in ids]
+        path.write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def spoilt(fault: str, *, once: bool = False) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
+    """Return the example's agent with one mistake in its answers, in the first attempt only where ``once``."""
+    agent = load("agent")
+
+    def answer(task: dict[str, Any]) -> dict[str, Any] | None:
+        good: dict[str, Any] = agent.good(task)
+        if once and task["attempt"] > 1:
+            return good
+        made: dict[str, Any] | None = agent.spoil(fault, task, good)
+        return made
+
+    return answer
+
+
+def row(entry: model.ReferenceEntry, item: int) -> model.Row:
+    """Return the row of one item."""
+    return next(one for one in entry.results if one.kb_id == item)
