@@ -172,7 +172,8 @@ class Matrix(Record, frozen=True, kw_only=True):
     """What a commit's own generator said of one family.
 
     ``dropped``: optional arguments that this commit did not know, so that the output was filtered by their meaning.
-    ``inputs`` is the digest of the input listing, ``layout`` the index of the layout that fitted.
+    ``inputs`` is the digest of the input listing, ``layout`` the index of the layout that fitted; ``daemons`` counts the
+    processes that the generator left behind (they were ended).
     """
 
     commit: str
@@ -182,6 +183,7 @@ class Matrix(Record, frozen=True, kw_only=True):
     inputs: str = ""
     layout: int = 0
     cached: bool = False
+    daemons: int = 0
 
 
 class NotGenerated(Record, frozen=True, kw_only=True):

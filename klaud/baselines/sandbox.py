@@ -94,6 +94,11 @@ class Sandbox:
         """Return what actually stands between a command and the machine, finding it out on first use."""
         return self._method()[2]
 
+    def found(self) -> model.Isolation | None:
+        """Return the isolation if it has been found out, None where nothing was started yet."""
+        with self._lock:
+            return self._found[2] if self._found else None
+
     def root_of(self, tree: pathlib.Path) -> str:
         """Return the path by which a command sees ``tree``."""
         return str(tree) if self._method()[0] == "group" else jail.TREE

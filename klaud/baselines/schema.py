@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from klaud import errors
 from klaud.baselines import model, settings
 
 ROLES = ("prefill", "decode")
@@ -96,7 +97,7 @@ class Plan(msgspec.Struct, frozen=True):
         return dict(zip(self.names, identity, strict=True))
 
 
-class SchemaError(ValueError):
+class SchemaError(errors.InputError):
     """The configured identity cannot work; the message says which part and why."""
 
 
@@ -132,29 +133,44 @@ _NEEDED_BY_EQUIVALENCE: Mapping[str, tuple[str, ...]] = {
 }
 
 
+def _check(policy: model.Policy, fields: Mapping[str, settings.Field]) -> None:
+    """Raise SchemaError where the policy's parts do not fit together."""
+    where = f"benchmark {policy.name}"
+    if not fields:
+        raise SchemaError(f"{where}: the identity has no fields (identity.base is none, none are named)")
+    if all(field.varies for field in fields.values()):
+        raise SchemaError(f"{where}: every field of the identity varies, so no two points differ")
+    lists = [name for name, field in fields.items() if field.list]
+    if len(lists) > 1:
+        raise SchemaError(f"{where}: only one field may be a list, not {' and '.join(lists)}")
+    named = [("rows.fields", name) for name in policy.rows.fields]
+    named += [("generator.fields", name) for name in policy.generator.fields]
+    named += [("retired", name) for retired in policy.retired for name in retired.match]
+    named += [(f"equivalence {each}", name) for each in policy.equivalences for name in _NEEDED_BY_EQUIVALENCE[each]]
+    for part, name in named:
+        if name not in fields:
+            raise SchemaError(f"{where}: {part} names {name!r}, which is no field of the identity")
+
+
+def _check_layouts(policy: model.Policy) -> None:
+    """Raise SchemaError where a command cannot tell whose an entry is."""
+    for layout in policy.generator.layouts:
+        if not layout.commands or not all(layout.commands):
+            raise SchemaError(f"benchmark {policy.name}: a generator layout has no command")
+        for command in layout.commands:
+            if not any("{family}" in word for word in command) and not layout.family_field:
+                raise SchemaError(
+                    f"benchmark {policy.name}: the command {' '.join(command)[:80]!r} does not name one family, so its"
+                    " layout needs family-field to tell whose an entry is"
+                )
+
+
 def plan(policy: model.Policy) -> Plan:
     """Return the policy's identity made ready; SchemaError where it cannot work."""
     fields: dict[str, settings.Field] = dict(INFERENCE) if policy.identity.base == "inference" else {}
     fields.update(policy.identity.fields)
-    if not fields:
-        raise SchemaError(
-            f"benchmark {policy.name}: the identity has no fields (identity.base is none, none are named)"
-        )
-    for where, mapping in (("rows.fields", policy.rows.fields), ("generator.fields", policy.generator.fields)):
-        for name in mapping:
-            if name not in fields:
-                raise SchemaError(f"benchmark {policy.name}: {where} names {name!r}, which is no field of the identity")
-    for name in policy.equivalences:
-        missing = [field for field in _NEEDED_BY_EQUIVALENCE[name] if field not in fields]
-        if missing:
-            raise SchemaError(f"benchmark {policy.name}: equivalence {name} needs the identity field {missing[0]}")
-    for retired in policy.retired:
-        for name in retired.match:
-            if name not in fields:
-                raise SchemaError(f"benchmark {policy.name}: retired names {name!r}, which is no field of the identity")
-    lists = [name for name, field in fields.items() if field.list]
-    if len(lists) > 1:
-        raise SchemaError(f"benchmark {policy.name}: only one field may be a list, not {' and '.join(lists)}")
+    _check(policy, fields)
+    _check_layouts(policy)
     readers = tuple(
         Reader(
             name,
@@ -164,8 +180,6 @@ def plan(policy: model.Policy) -> Plan:
         )
         for name, field in fields.items()
     )
-    if all(field.varies for field in fields.values()):
-        raise SchemaError(f"benchmark {policy.name}: every field of the identity varies, so no two points differ")
     used = {place.keys for reader in readers for place in reader.entry if not place.presence}
     return Plan(
         policy=policy,

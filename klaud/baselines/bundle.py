@@ -1,0 +1,227 @@
+"""The evidence bundle: everything that one family's verdict rests on, in one file that repeats it offline.
+
+``baseline-<candidate>.json`` holds the settings that decide (no addresses, no reasons written by people), the decoded rows
+that the family answered for, how each producer was proven and trusted, the matrices (gzip), and the verdict. No standard
+error, no free text of others. The file is written in one canonical way, so its SHA-256 (``digest``) names its content.
+
+Promises: ``check`` judges again from the saved inputs alone, and writes the bundle again: both must give the same bytes.
+Not promised: that the producers said what the matrices say; that is what the proofs and the sandbox are for.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import zlib
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from klaud import errors
+from klaud.baselines import decide, lookup, model, schema, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERSION = 1
+
+MAX_BYTES = 256 << 20
+"""A bundle on disk: the largest real one has 1 MB."""
+
+MAX_MATRICES = 512 << 20
+"""The matrices unpacked: a gzip bomb ends here."""
+
+
+class _Decisive(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a policy that a verdict depends on."""
+
+    name: str
+    identity: settings.Schema
+    row_fields: dict[str, str | tuple[str, ...]]
+    entry_fields: dict[str, str | tuple[str, ...]]
+    fingerprint: str
+    equivalences: tuple[settings.Equivalence, ...]
+    retired: tuple[settings.Retired, ...]
+    outlier_factor: float
+    outlier_history: int
+
+
+class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file's content. ``matrices`` is base64 of gzip of a JSON list of ``Matrix | NotGenerated``."""
+
+    kind: Literal["klaud-baseline"] = "klaud-baseline"
+    version: Literal[1] = 1
+    verdict: model.Verdict
+    current: str
+    policy: _Decisive
+    rows: tuple[model.Row, ...]
+    proofs: model.Proofs
+    isolation: model.Isolation
+    matrices: str
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``check`` found: ``problem`` is empty where the verdict and the bytes repeat."""
+
+    digest: str
+    verdict: model.Verdict
+    problem: str = ""
+
+
+def digest(data: bytes) -> str:
+    """Return the name of a bundle by its content: ``sha256:<hex>``."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _decisive(policy: model.Policy) -> _Decisive:
+    return _Decisive(
+        name=policy.name,
+        identity=policy.identity,
+        row_fields=dict(policy.rows.fields),
+        entry_fields=dict(policy.generator.fields),
+        fingerprint=policy.generator.fingerprint,
+        equivalences=policy.equivalences,
+        retired=tuple(msgspec.structs.replace(each, reason="") for each in policy.retired),
+        outlier_factor=policy.outlier_factor,
+        outlier_history=policy.outlier_history,
+    )
+
+
+def _policy(part: _Decisive) -> model.Policy:
+    return model.Policy(
+        name=part.name,
+        identity=part.identity,
+        rows=settings.Rows(fields=part.row_fields),
+        generator=settings.Generator(fields=part.entry_fields, fingerprint=part.fingerprint),
+        equivalences=part.equivalences,
+        retired=part.retired,
+        outlier_factor=part.outlier_factor,
+        outlier_history=part.outlier_history,
+    )
+
+
+def make(
+    policy: model.Policy,
+    rows: Sequence[model.Row],
+    proofs: model.Proofs,
+    produced: model.Produced,
+    *,
+    family: str,
+    current: str,
+) -> bytes:
+    """Return the bundle of one family. BugError where its evidence alone would not give the whole feed's verdict."""
+    part = _decisive(policy)
+    plan = schema.plan(_policy(part))
+    whole = decide.Judge(plan, proofs, produced, [family], current)
+    verdict = whole.run(rows)[0]
+    digests = whole.rows_of(family)
+    mine = tuple(sorted((row for row in rows if row.digest in digests), key=lambda row: (row.digest, row.index)))
+    few = _few(plan, mine, proofs, produced, family)
+    runs = {str(row.run_id) for row in mine}
+    known = {key: value for key, value in sorted(proofs.runs.items()) if key in runs}
+    commits = {proof.commit for proof in known.values() if isinstance(proof, model.Proof)}
+    changelog = proofs.changelog
+    less = model.Proofs(
+        runs=known,
+        commits={key: value for key, value in sorted(proofs.commits.items()) if key in commits},
+        changelog=None if changelog is None else {key: changelog[key] for key in sorted(runs & changelog.keys())},
+    )
+    bundle = Bundle(
+        verdict=verdict,
+        current=current,
+        policy=part,
+        rows=mine,
+        proofs=less,
+        isolation=produced.isolation,
+        matrices=_pack(few),
+    )
+    data = _encode(bundle)
+    if _judged(bundle) != verdict:
+        raise errors.BugError(f"the evidence bundle of {family} does not repeat its verdict")
+    return data
+
+
+def _few(
+    plan: schema.Plan, rows: Sequence[model.Row], proofs: model.Proofs, produced: model.Produced, family: str
+) -> list[model.Matrix | model.NotGenerated]:
+    """Return the matrices of the family and of every family that a row of it could belong to."""
+    matrices = lookup.Matrices(plan, produced)
+    families = {family}
+    for row in rows:
+        families |= matrices.owners(row.identity)
+    wanted: dict[str, list[model.Identity]] = {"": [row.identity for row in rows]}
+    for row in rows:
+        proof = proofs.runs.get(str(row.run_id))
+        if isinstance(proof, model.Proof):
+            wanted.setdefault(proof.commit, []).append(row.identity)
+    for table in matrices.join(wanted).values():
+        families |= {hit.family for hits in table.values() for hit in hits}
+    kept = [item for item in produced.matrices if item.family in families]
+    fixed = [msgspec.structs.replace(item, cached=False) if isinstance(item, model.Matrix) else item for item in kept]
+    return sorted(fixed, key=lambda item: (item.commit, item.family))
+
+
+def _pack(matrices: Sequence[model.Matrix | model.NotGenerated]) -> str:
+    tagged = [[isinstance(item, model.Matrix), item] for item in matrices]
+    raw = msgspec.json.encode(tagged, order="sorted")
+    return base64.b64encode(gzip.compress(raw, 9, mtime=0)).decode()
+
+
+def _unpack(text: str) -> list[model.Matrix | model.NotGenerated]:
+    with gzip.open(io.BytesIO(base64.b64decode(text, validate=True)), "rb") as file:
+        raw = file.read(MAX_MATRICES + 1)
+    if len(raw) > MAX_MATRICES:
+        raise errors.InputError(f"the bundle's matrices unpack to more than {MAX_MATRICES} bytes")
+    found: list[model.Matrix | model.NotGenerated] = []
+    for made, item in msgspec.json.decode(raw, type=list[tuple[bool, msgspec.Raw]]):
+        kind: type[model.Matrix | model.NotGenerated] = model.Matrix if made else model.NotGenerated
+        found.append(msgspec.json.decode(item, type=kind))
+    return found
+
+
+def _encode(bundle: Bundle) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(bundle, order="sorted"), indent=1) + b"\n"
+
+
+def _judged(bundle: Bundle) -> model.Verdict:
+    produced = model.Produced(
+        benchmark=bundle.policy.name, matrices=tuple(_unpack(bundle.matrices)), isolation=bundle.isolation
+    )
+    return decide.judge(
+        schema.plan(_policy(bundle.policy)),
+        bundle.rows,
+        bundle.proofs,
+        produced,
+        families=[bundle.verdict.family],
+        current=bundle.current,
+    ).verdicts[0]
+
+
+def read(data: bytes) -> Bundle:
+    """Return a bundle's content. InputError where it is none, or one of a newer klaud."""
+    if len(data) > MAX_BYTES:
+        raise errors.InputError(f"the bundle has more than {MAX_BYTES} bytes")
+    try:
+        return msgspec.json.decode(data, type=Bundle)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise errors.InputError(f"this is no evidence bundle that this klaud can read: {str(error)[:200]}") from None
+
+
+def check(data: bytes) -> Checked:
+    """Judge again from a bundle's own inputs, and write it again. InputError where it cannot be read."""
+    bundle = read(data)
+    try:
+        again = _judged(bundle)
+        packed = _pack(_unpack(bundle.matrices))
+    except (msgspec.MsgspecError, ValueError, OSError, EOFError, zlib.error, KeyError, IndexError, TypeError) as error:
+        raise errors.InputError(f"the bundle's inputs cannot be judged: {type(error).__name__}") from None
+    problem = ""
+    if again != bundle.verdict:
+        problem = (
+            f"the inputs give {again.verdict}, and the bundle says {bundle.verdict.verdict}, or its reasons differ"
+        )
+    elif _encode(msgspec.structs.replace(bundle, verdict=again, matrices=packed)) != data:
+        problem = "the verdict repeats, and the bytes do not: the file was changed or written by another version"
+    return Checked(digest=digest(data), verdict=again, problem=problem)
