@@ -212,7 +212,9 @@ class Framer:
             del lines[len(lines) - uncounted + room :]
             uncounted = room
         already = len(lines) - uncounted
-        for index, size in enumerate(map(len, lines)) if max(map(len, lines), default=0) > limit else ():
+        # only the first can be longer than a chunk, so where chunks are shorter than lines the others need no look
+        longest = map(len, lines if self._limits.chunk_bytes > limit else lines[:1])
+        for index, size in enumerate(map(len, lines)) if max(longest, default=0) > limit else ():
             if size > limit:
                 number = index - already + 1
                 if self._oversize == "fail":
@@ -292,4 +294,8 @@ class Framer:
 
 def _full(lines: list[bytes]) -> list[bytes]:
     """Strip one trailing CR of each line, and leave the blank ones out."""
-    return [line for line in (line[:-1] if line[-1:] == b"\r" else line for line in lines) if line]
+    kept = list(filter(None, lines))
+    if any(line[-1:] == b"\r" for line in kept):
+        kept = [line[:-1] if line[-1:] == b"\r" else line for line in kept]
+        kept = list(filter(None, kept))
+    return kept

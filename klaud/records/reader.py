@@ -62,7 +62,7 @@ class RecordReader:
     ``framing.skips``, and the stream goes on. ``budget``: the counters of a stream of several files.
     """
 
-    __slots__ = ("_budget", "_file_kind", "_invalid", "_limits", "_refused", "framing", "line_number", "record_count")
+    __slots__ = ("_before", "_budget", "_file_kind", "_invalid", "_limits", "_refused", "framing", "line_number")
 
     def __init__(
         self,
@@ -83,8 +83,7 @@ class RecordReader:
         self.framing = framer.Framer(self._limits, oversize or invalid, tail, budget=self._budget, file_kind=file_kind)
         self.line_number = 0
         """The physical line of this file that was decoded last; blank and refused lines count."""
-        self.record_count = 0
-        """Records of this file so far."""
+        self._before = self._budget.records
 
     @property
     def refused(self) -> int:
@@ -106,29 +105,36 @@ class RecordReader:
         """Yield the records of physical ``lines`` as ``framing.frame`` gave them."""
         decode, budget, limit = codec.decode, self._budget, self._limits.records
         fault = None
-        for line in lines:
-            self.line_number += 1
+        start = self.line_number
+        for number, line in enumerate(lines, start + 1):
             if not line or line == b"\r":  # a CR at the end of any other line is white space to JSON
                 continue
             value = decode(line)
-            if isinstance(value, codec.Refused):
-                if self._invalid == "fail":
-                    fault = self._no_record(value)
+            self.line_number = number
+            if type(value) is dict:
+                if budget.records >= limit:
+                    fault = self._over_records()
                     break
+                budget.records += 1
+                yield value
+            elif self._invalid == "fail":
+                fault = self._no_record(str(value))
+                break
+            else:
                 self._refused += 1
                 self.framing.skips.append(framer.Skipped(self.line_number, str(value)))
-                continue
-            if budget.records >= limit:
-                fault = self._over_records()
-                break
-            budget.records += 1
-            self.record_count += 1
-            yield value
-        if fault is not None:
+        if fault is None:
+            self.line_number = start + len(lines)
+        else:
             line, value = b"", {}
             lines.clear()
             self.framing.abandon()
             raise fault
+
+    @property
+    def record_count(self) -> int:
+        """Return the number of this file's records so far."""
+        return self._budget.records - self._before
 
     def _where(self) -> dict[str, int | float | str]:
         behind = self.framing.line_count - self.line_number

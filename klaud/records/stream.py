@@ -120,7 +120,7 @@ class BatchRecords:
 
     def _read_all(self) -> Generator[model.BatchRecord, None, None]:
         resume = self._resume
-        batch_id = self.batch.id
+        batch_id, made = self.batch.id, model.BatchRecord
         for file in self.batch.files:
             opened = self._opened or self._acquire(file)
             self._opened = None
@@ -130,13 +130,15 @@ class BatchRecords:
             )
             if self._prefix is not None:
                 self._prefix.start()
-            for record in self._read_file(opened, self._records):
-                if resume is None:
-                    self.delivered += 1
-                    yield model.BatchRecord(batch_id, file.kind, record)
-                elif self._reached(resume, file, self._records):
-                    resume = None
-                del record  # an error that passes through this frame later must not show it
+            for lines in self._read_lines(opened, self._records):
+                for record in self._records.decoded(lines):
+                    if resume is None:
+                        self.delivered += 1
+                        yield made(batch_id, file.kind, record)
+                    elif self._reached(resume, file, self._records):
+                        resume = None
+                    del record  # an error that passes through this frame later must not show it
+                lines.clear()
             self.refused += self._records.refused
             if resume is not None and resume.file_kind == file.kind:
                 raise _mismatch("the file ends before the checkpoint")
@@ -144,7 +146,8 @@ class BatchRecords:
             raise _mismatch("the batch has no such file")
         self._check_count()
 
-    def _read_file(self, opened: response.Response, records: reader.RecordReader) -> Iterator[dict[str, object]]:
+    def _read_lines(self, opened: response.Response, records: reader.RecordReader) -> Iterator[list[bytes]]:
+        """Yield physical lines, chunk by chunk, and show them to the running digest."""
         framing, size, prefix = records.framing, self._limits.chunk_bytes, self._prefix
         while chunk := opened.read(size):
             try:
@@ -153,12 +156,12 @@ class BatchRecords:
                 del chunk
             if prefix is not None:
                 prefix.window(lines, records.line_number, b"\n")
-            yield from records.decoded(lines)
+            yield lines
             del lines
         lines = framing.frame_rest()
         if prefix is not None:
             prefix.window(lines, records.line_number, b"")
-        yield from records.decoded(lines)
+        yield lines
 
     def _reached(self, resume: model.Checkpoint, file: model.BatchFile, records: reader.RecordReader) -> bool:
         """Tell whether the record just read is the checkpoint's; a StreamError where it cannot come any more."""
