@@ -1,0 +1,140 @@
+"""What fits where, and what a ledger says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from klaud import names
+from klaud.leases import decide, model
+from tests.support import records
+
+CLAIM_REF = names.ClaimRef(records.F16)
+SESSION = names.SessionRef(records.WAVE, records.CANDIDATE)
+OTHER = names.candidate_id("configs/codecs.yaml:lzma", "level 9")
+
+
+def ledger(*rest: model.LedgerRecord) -> model.Ledger:
+    return model.Ledger(records.LEDGER, "d" * 40, (records.started(), *rest))
+
+
+FITTING: list[tuple[names.KlaudRef, model.Record]] = [
+    (CLAIM_REF, records.claim()),
+    (CLAIM_REF, records.claim(family=records.F16)),
+    (CLAIM_REF, records.claim(holder=None, parked=model.ParkedHolder(on=(1,), by=records.ME))),
+    (names.LeaseRef(records.WAVE, records.CANDIDATE), records.lease()),
+    (names.FamilyRef(records.F16), model.FamilyMemory(at=records.AT, family=records.FAMILY)),
+    (names.TombstoneRef(records.CANDIDATE), model.Tombstone(at=records.AT, candidate=records.CANDIDATE, number=1)),
+    (names.ObservedRef(), model.Observed(at=records.AT)),
+    (SESSION, records.started()),
+]
+
+
+@pytest.mark.parametrize(("ref", "record"), FITTING)
+def test_a_record_fits_its_own_ref(ref: names.KlaudRef, record: model.Record) -> None:
+    assert decide.fits(record, ref) == ""
+
+
+@pytest.mark.parametrize(("ref", "record"), FITTING)
+def test_it_fits_no_other_kind_of_ref(ref: names.KlaudRef, record: model.Record) -> None:
+    others = [other for other, _ in FITTING if type(other) is not type(ref)]
+    assert all(decide.fits(record, other) for other in [*others, names.BranchRef("x"), names.ForeignRef("refs/x")])
+
+
+@pytest.mark.parametrize(
+    ("ref", "record", "word"),
+    [
+        (CLAIM_REF, records.claim(candidate=OTHER), "another family's candidate"),
+        (CLAIM_REF, records.claim(candidate=f"{records.F16}-x"), "candidate"),
+        (CLAIM_REF, records.claim(family="configs/codecs.yaml:lzma"), "another family"),
+        (CLAIM_REF, records.claim(wave="soon"), "wave"),
+        (CLAIM_REF, records.claim(holder=None), "exactly one"),
+        (CLAIM_REF, records.claim(parked=model.ParkedHolder(on=(1,), by=records.ME)), "exactly one"),
+        (names.LeaseRef("1.1", records.CANDIDATE), records.lease(), "another session"),
+        (names.FamilyRef(records.F16), model.FamilyMemory(at=records.AT, family="a:b"), "another family"),
+        (names.TombstoneRef(OTHER), model.Tombstone(at=records.AT, candidate=records.CANDIDATE, number=1), "another"),
+        (SESSION, records.started(wave="1.1"), "another session"),
+        (SESSION, records.started(family="a:b"), "another family"),
+    ],
+)
+def test_a_record_that_names_something_else_does_not_fit(ref: names.KlaudRef, record: model.Record, word: str) -> None:
+    assert word in decide.fits(record, ref)
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [(), (records.intent(0),), (records.started(), records.started()), (records.started(), records.claim()),
+     (records.started(candidate=OTHER),)],
+)  # fmt: skip
+def test_other_chains_are_no_ledger(chain: tuple[model.Record, ...]) -> None:
+    assert decide.chain(chain, SESSION)
+
+
+def test_a_ledger_with_every_kind_of_record_is_one() -> None:
+    at = records.AT
+    rest: tuple[Any, ...] = (
+        records.intent(0), records.effected(0), model.TurnStarted(at=at, index=0),
+        model.TurnEnded(at=at, index=0, status="completed"), model.BeatLost(at=at, why="paused"),
+        model.Parked(at=at, on=(1,), why="final-run"), model.Continued(at=at, holder=records.ME, wave="2.1"),
+        records.outcome(),
+    )  # fmt: skip
+    assert decide.chain((records.started(), *rest), SESSION) == ""
+
+
+def test_who_holds_a_claim() -> None:
+    assert decide.holder(records.claim()) == records.ME
+    assert decide.holder(records.claim(holder=None, parked=model.ParkedHolder(on=(), by=records.ME))) == records.ME
+    assert decide.holder(records.claim(holder=None)) is None
+
+
+def test_the_same_holder_is_the_same_attempt_and_job() -> None:
+    assert decide.same_holder(records.ME, model.Holder(run_id=7000, attempt=1, job="plan", nonce="other"))
+    for change in ({"run_id": 1}, {"attempt": 2}, {"job": "x"}):
+        assert not decide.same_holder(
+            records.ME, model.Holder(**{"run_id": 7000, "attempt": 1, "job": "plan", **change})
+        )
+
+
+def test_the_newest_outcome_ends_a_ledger() -> None:
+    assert decide.outcome(ledger()) is None
+    one, two = records.outcome(), records.outcome(outcome="failed")
+    assert decide.outcome(ledger(one, records.intent(0), two)) is two
+
+
+def test_pushed_commits_are_those_of_pushes_done_or_not() -> None:
+    found = decide.pushed_oids(
+        ledger(
+            records.intent(0, "create-branch", oids=("1" * 40,)),
+            records.intent(1, "push-work", oids=("2" * 40, "3" * 40)),
+            records.intent(2, "archive-branch", oids=("4" * 40,)),
+        )
+    )
+    assert found == {"1" * 40, "2" * 40, "3" * 40}
+
+
+def test_intents_are_numbered_on_and_open_until_settled() -> None:
+    assert decide.next_seq(ledger()) == 0
+    book = ledger(
+        records.intent(0),
+        records.effected(0),
+        records.intent(1),
+        records.effected(1, result="unclear"),
+        records.intent(2),
+    )
+    assert decide.next_seq(book) == 3
+    assert [intent.seq for intent in decide.open_intents(book)] == [1, 2]
+
+
+def test_pending_is_what_the_outcome_named_and_nothing_settled_since() -> None:
+    end = records.outcome(pending=("comment", "close-draft", "release-claim"))
+    before = (records.intent(0, "comment"), records.effected(0, "comment"))
+    assert decide.pending(ledger(*before)) == ()
+    assert decide.pending(ledger(*before, end)) == end.pending
+    after = (
+        records.intent(1, "comment"),
+        records.effected(1, "comment"),
+        records.effected(2, "close-draft", "unclear"),
+    )
+    assert decide.pending(ledger(end, *after)) == ("close-draft", "release-claim")
+    assert decide.pending(ledger(end, *after, records.effected(3, "release-claim", "refused"))) == ("close-draft",)
