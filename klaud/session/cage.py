@@ -15,7 +15,8 @@ Over the socket (a Unix socket that klaud listens on) it receives one JSON line,
     null, or ``{"at": DIR, "read": [...], "write": [...], "proc": BOOL}``: a new root file system in which nothing exists but
     these paths, an own ``/tmp``, a small ``/dev`` and ``/proc``. Needs an own mount namespace.
 ``listen``
-    number of sockets to listen on, on the loopback of an own network namespace; they are handed to klaud as descriptors.
+    number of sockets to listen on, on the loopback of an own network namespace; they are handed to klaud as descriptors, and
+    their ports stand for ``{port0}``, ``{port1}`` ... in the values of ``env``.
 
 and then single bytes: ``T`` terminate the agent, ``K`` kill everything. The end of that stream is ``K``: when klaud dies, by
 whatever signal, its descriptors close. It answers JSON lines: ``{"event": "listening", "ports": [...]}`` (with descriptors),
@@ -147,7 +148,7 @@ def _loopback_up() -> None:
         fcntl.ioctl(probe, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
 
 
-def _listen(control: socket.socket, count: int) -> None:
+def _listen(control: socket.socket, count: int) -> list[int]:
     _loopback_up()
     sockets = []
     for _ in range(count):
@@ -160,6 +161,7 @@ def _listen(control: socket.socket, count: int) -> None:
     socket.send_fds(control, [line.encode()], [listener.fileno() for listener in sockets])
     for listener in sockets:
         listener.close()
+    return ports
 
 
 def _descendants() -> set[int]:
@@ -269,7 +271,8 @@ def _read_config(control: socket.socket) -> dict[str, Any]:
 def _start(config: dict[str, Any], control: socket.socket) -> int:
     uid, gid = config["uid"], config["gid"]
     if config["listen"]:
-        _listen(control, config["listen"])
+        for number, port in enumerate(_listen(control, config["listen"])):
+            config["env"] = {key: text.replace(f"{{port{number}}}", str(port)) for key, text in config["env"].items()}
     if config["root"] is not None:
         _new_root(config["root"], uid, gid)
     reading, writing = os.pipe()

@@ -11,13 +11,12 @@ interruption. Then the whole process tree is ended, always.
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import itertools
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from klaud.session import mcp, model, process, watchdog, wire
+from klaud.session import mcp, model, process, track, watchdog, wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +44,10 @@ class Tools(Protocol):
         """Return what is missing before the agent may stop; empty when it may."""
         ...
 
+    def stop(self) -> None:
+        """Let a call that only waits end soon: the turn is over."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Turn:
@@ -57,10 +60,6 @@ class Turn:
     policy: model.Policy
     watch: Callable[[], model.Fault]
     log: Callable[[str], None]
-
-
-INTERRUPTS: frozenset[str] = frozenset({"claim-lost", "handoff", "cancelled", "unheard", "budget"})
-"""What ends a turn from outside as ``interrupted``; ``paused`` and ``job-limit`` end it as ``paused``."""
 
 
 def run(turn: Turn) -> model.TurnEnd:
@@ -95,79 +94,67 @@ class _Loop:
         self.open: dict[concurrent.futures.Future[model.ToolAnswer], tuple[str, mcp.Call]] = {}
         self.numbers = itertools.count(1)
         self.initialize = ""
-        self.entered = False
-        self.fault: model.Fault = ""
-        self.results = 0
-        self.good = False
-        self.steps = 0
-        self.tokens = [0, 0]
-        self.agent_session = ""
+        self.track = track.Track(turn.policy, self.dog)
         self.blocked = 0
-        self.denied: dict[str, int] = {}
 
     def run(self) -> None:
         self.initialize = f"req_{next(self.numbers)}"
         hooks = {"Stop": [{"matcher": None, "hookCallbackIds": ["hook_0"]}]}
         self._control(self.initialize, {"subtype": "initialize", "hooks": hooks})
-        while not self.fault:
+        while not self.track.fault:
             self._finish_calls()
             now = time.monotonic()
             wait = LOOK_SECONDS if self.open else min(IDLE_SECONDS, self.dog.due(now) + 0.001)
             try:
                 message = self.wire.receive(wait)
             except wire.OutputLimitError:
-                self.fault = "output-limit"
+                self.track.fault = "output-limit"
                 return
             now = time.monotonic()
             if message == "end":
-                if not self.entered:
-                    self.fault = "handshake"
-                elif not self.results:
-                    self.fault = "no-result"
+                if not self.track.entered:
+                    self.track.fault = "handshake"
+                elif not self.track.results:
+                    self.track.fault = "no-result"
                 return
             if message != "nothing":
                 self.dog.heard(now)
                 self._take(message, now)
-            if self.results and not self.open:
+            if self.track.results and not self.open:
                 self.child.close_input()  # the result stands: let the program end, it may linger a while
             expired = self.dog.expired(now)
             if expired == "linger":
                 return
-            self.fault = self.fault or self.turn.watch() or expired
+            self.track.fault = self.track.fault or self.turn.watch() or expired
 
     def close(self) -> model.TurnEnd:
         """End the tree and word how the turn went."""
         policy = self.turn.policy
-        if self.fault in INTERRUPTS or self.fault in {"paused", "job-limit"}:
+        if self.track.status() in {"interrupted", "paused"}:
             self._control(f"req_{next(self.numbers)}", {"subtype": "interrupt"})
+        self.turn.tools.stop()
         for future in self.open:
             future.cancel()
         ended = self.child.end(step_seconds=policy.teardown_step_seconds, total_seconds=policy.teardown_seconds)
         # an open tool call is klaud's own code: it ends by its own bounds, and its effects are in the ledger
         self.worker.shutdown(wait=True, cancel_futures=True)
-        if not self.fault and not self.good:
-            self.fault = "crashed" if ended.status not in {0, None} else "no-result"
-        if self.fault in INTERRUPTS:
-            status: model.TurnStatus = "interrupted"
-        elif self.fault in {"paused", "job-limit"}:
-            status = "paused"
-        elif self.fault in {"silent", "own-tool-timeout", "turn-timeout"}:
-            status = "stalled"
-        else:
-            status = "failed" if self.fault else "completed"
+        if not self.track.fault and not self.track.good:
+            self.track.fault = "crashed" if ended.status not in {0, None} else "no-result"
         return model.TurnEnd(
-            status=status,
-            fault=self.fault,
-            entered=self.entered,
-            results=self.results,
+            status=self.track.status(),
+            fault=self.track.fault,
+            entered=self.track.entered,
+            results=self.track.results,
             exit_status=ended.status,
-            agent_session=self.agent_session,
-            usage=model.Usage(steps=self.steps, input_tokens=self.tokens[0], output_tokens=self.tokens[1]),
+            agent_session=self.track.agent_session,
+            usage=model.Usage(
+                steps=self.track.steps, input_tokens=self.track.tokens[0], output_tokens=self.track.tokens[1]
+            ),
             skipped_lines=self.wire.skipped,
             left=ended.left,
             seconds=time.monotonic() - self.began,
             isolation=self.turn.sandbox.words,
-            denied=self.denied,
+            denied=self.track.denied,
         )
 
     # -- messages
@@ -181,30 +168,16 @@ class _Loop:
                 self._take_response(message.get("response"), now)
             case "control_request":
                 self._take_request(message, now)
-            case "assistant":
-                self.steps += 1
-                self._note_tools(message, now)
-                if self.steps > self.turn.policy.steps:
-                    self.fault = "steps"
-            case "user":
-                self._note_tools(message, now)
-            case "system":
-                session = message.get("session_id")
-                if isinstance(session, str) and len(session) <= 64:
-                    self.agent_session = session
-            case "result":
-                self._take_result(message, now)
             case _:
-                pass
+                self.track.take(message, now)
 
     def _take_response(self, response: object, now: float) -> None:
-        if not isinstance(response, dict) or response.get("request_id") != self.initialize or self.entered:
+        if not isinstance(response, dict) or response.get("request_id") != self.initialize or self.track.entered:
             return
         if response.get("subtype") != "success":
-            self.fault = "handshake"
+            self.track.fault = "handshake"
             return
-        self.entered = True
-        self.dog.entered(now)
+        self.track.enter(now)
         self.turn.log("the agent is in")
         user = {"role": "user", "content": self.turn.prompt}
         self.wire.send({"type": "user", "message": user, "parent_tool_use_id": None, "session_id": "default"})
@@ -246,41 +219,5 @@ class _Loop:
             number, call = self.open.pop(future)
             self.dog.closed(f"ours:{number}", time.monotonic())
             answer = future.result()
-            if answer.refused:
-                self.denied[answer.refused] = self.denied.get(answer.refused, 0) + 1
+            self.track.answered(answer)
             self._respond(number, {"mcp_response": mcp.answered(call, answer)})
-
-    def _note_tools(self, message: dict[str, Any], now: float) -> None:
-        """Follow the agent's own tool calls, which have a bound of their own, and count its tokens."""
-        inner = message.get("message")
-        if not isinstance(inner, dict):
-            return
-        usage = inner.get("usage")
-        if isinstance(usage, dict):
-            for index, name in enumerate(("input_tokens", "output_tokens")):
-                count = usage.get(name)
-                if isinstance(count, int) and 0 <= count < 1 << 40:
-                    self.tokens[index] += count
-        content = inner.get("content")
-        for block in content if isinstance(content, list) else ():
-            if not isinstance(block, dict):
-                continue
-            if block.get("type") == "tool_use" and not str(block.get("name", "")).startswith(f"mcp__{mcp.SERVER}__"):
-                self.dog.opened(f"own:{block.get('id')}", now, ours=False)
-            elif block.get("type") == "tool_result":
-                self.dog.closed(f"own:{block.get('tool_use_id')}", now)
-
-    def _take_result(self, message: dict[str, Any], now: float) -> None:
-        self.results += 1
-        self.dog.result(now)
-        if self.results > 1:
-            return
-        text = message.get("result")
-        if message.get("is_error") or message.get("subtype") != "success":
-            self.fault = "agent-error"
-        elif not isinstance(text, str) or not text.strip():
-            self.fault = "empty-result"
-        else:
-            self.good = True
-        with contextlib.suppress(Exception):
-            self.turn.log("the agent gave its result")

@@ -61,6 +61,8 @@ class Ask:
     watch: Callable[[], model.Fault]
     log: Callable[[str], None]
     resume: str = ""
+    spent_tokens: int = 0
+    spent_microdollars: int = 0
     environ: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
 

@@ -114,6 +114,19 @@ class Budgets(Section, frozen=True, kw_only=True):
     """US dollars of model use, counted by klaud's proxy. 0: no model call is forwarded."""
 
 
+class Price(Section, frozen=True, kw_only=True):
+    """What a model costs, in US dollars per million tokens. The defaults are those of the dearest model: cost is a bound."""
+
+    input: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 15.0
+    """Tokens sent to the model."""
+    output: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 75.0
+    """Tokens that the model wrote."""
+    cache_write: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 18.75
+    """Tokens sent and kept in the provider's cache."""
+    cache_read: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 1.5
+    """Tokens read from the provider's cache."""
+
+
 class Policy(Section, frozen=True, kw_only=True):
     """How a session is driven and what bounds it. All spans are in seconds, on the monotonic clock, read when used."""
 
@@ -123,6 +136,8 @@ class Policy(Section, frozen=True, kw_only=True):
     """For ``scripted``: a JSON file with the steps to take; empty for the built-in ones."""
     model: str = ""
     """Model that ``claude_sdk`` asks for; empty for the command line program's own default."""
+    prices: dict[str, Price] = {}
+    """Prices by the beginning of a model's name, the longest that fits; a model that is not here has the default price."""
     isolation: Isolation = "required"
     """``required`` refuses to start where the host cannot isolate the agent; ``best-effort`` says what was in force."""
     egress: tuple[Text, ...] = ()

@@ -204,7 +204,8 @@ class _Session:
             turn = frameworks.run_turn(
                 frameworks.Ask(
                     sandbox=found, work=place, prompt=prompt.task(self.brief, view, points=len(self.host.target.points)),
-                    tools=desk, policy=self.policy, watch=self._watch, log=self.world.log, resume=view.agent_session,
+                    tools=desk, policy=self.policy, watch=self._watch, log=self.world.log, resume=_resumable(view.agent_session, self.policy), spent_tokens=view.tokens,
+                    spent_microdollars=view.cost_microdollars,
                     environ=self.host.environ,
                 )
             )  # fmt: skip
@@ -304,6 +305,13 @@ _CLAIMABLE: dict[str, leases.OutcomeClass] = {
     "done": "failed",
 }
 """What an agent may give as the reason for having achieved nothing. It can never make an outcome better than the facts."""
+
+
+def _resumable(session: str, policy: model.Policy) -> str:
+    """Return the agent's own session id to resume, where its transcript is kept; else the agent starts cold."""
+    if policy.transcripts == "none" or len(session) != 32:
+        return ""
+    return "-".join((session[:8], session[8:12], session[12:16], session[16:20], session[20:]))
 
 
 def _hex(session: str) -> str:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 POINTS_A_PAGE = 25
 """Points of the baseline in one answer."""
+PAUSE_SECONDS = 0.5
+"""A wait is cut into steps of this: the turn's end must be noticed soon."""
 TRIED = 50
 """Entries of what was tried that a parked session keeps."""
 
@@ -128,6 +130,10 @@ class Desk:
         done = self._answer(answer)
         self._log(f"tool {name}: {done.refused or 'done'} in {time.monotonic() - began:.1f} s")
         return done
+
+    def stop(self) -> None:
+        """Let a call that only waits end soon."""
+        self.stopping = True
 
     def must_go_on(self) -> str:
         """Return what is missing before the agent may stop; empty when it may (the Stop rule)."""
@@ -401,7 +407,13 @@ class Desk:
             if left <= 0:
                 self.waiting = Waiting((run_id,), self.open_runs.get(run_id, "smoke-run"))
                 return _no("parked", f"run_id={run_id} is still {run.status}: the session parks on it. End your turn.")
-            self._clock.sleep(min(self._policy.poll_seconds, left))
+            self._pause(min(self._policy.poll_seconds, left))
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep in small steps, so that the end of the turn ends the wait."""
+        while seconds > 0 and not self.stopping:
+            self._clock.sleep(min(PAUSE_SECONDS, seconds))
+            seconds -= PAUSE_SECONDS
 
     def _read_run(self, run_id: int) -> str | model.Refusal:
         if run_id not in self._own_runs():

@@ -45,6 +45,9 @@ class Desk:
     def must_go_on(self) -> str:
         return ""
 
+    def stop(self) -> None:
+        pass
+
 
 @pytest.fixture(params=SANDBOXES, ids=lambda found: found.words)
 def box(request: pytest.FixtureRequest) -> sandbox.Sandbox:
