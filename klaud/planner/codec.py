@@ -17,8 +17,8 @@ from klaud.planner import decide, model
 
 T = TypeVar("T")
 
-LIMIT_BYTES = 64 << 20
-"""Most bytes of one such file: ten thousand candidates with their reasons fit into a quarter of it."""
+LIMIT_BYTES = 256 << 20
+"""Most bytes of one such file: a hundred thousand published rows with their matrices fit; a selection is far smaller."""
 
 
 def encode(record: msgspec.Struct) -> bytes:

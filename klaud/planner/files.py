@@ -34,6 +34,16 @@ def bundle(candidate: str) -> str:
     return f"baseline-{_checked(candidate)}.json"
 
 
+def needs(benchmark: str) -> str:
+    """Name the file with the producer commits whose matrices a benchmark needs (for ``klaud regenerate --needs``)."""
+    return f"needs-{benchmark}.json"
+
+
+def producers(benchmark: str) -> str:
+    """Name the file with a benchmark's producer matrices (what ``klaud regenerate --out`` writes)."""
+    return f"producers-{benchmark}.json"
+
+
 def _checked(candidate: str) -> str:
     if not names.is_candidate(candidate):
         message = f"{candidate!r} is not a candidate's id"

@@ -1,8 +1,8 @@
-"""Make a plan: families of the base commit, offers of the sources, the current matrix of each family that is offered.
+"""Make a plan: families of the base commit, offers of the sources, the current matrix of each family.
 
-Nothing here needs a credential. Only families that some offer names are generated; a family whose generator fails is
-reported and the others go on. Where every source of every benchmark has failed there is nothing to plan, and that is an
-error and no empty plan.
+Nothing here needs a credential. All families of a benchmark are generated (a whole matrix costs what one family costs, and
+a row is told from a sibling's by them); a family whose generator fails is reported and the others go on. Where every source
+of every benchmark has failed there is nothing to plan, and that is an error and no empty plan.
 """
 
 from __future__ import annotations
@@ -65,13 +65,7 @@ def make(
         known += broken
         given = sources.read(benchmark, policy, places)
         read += given
-        offered = {
-            family
-            for one in given
-            for matched in decide_plan.matched(one.offers, families[benchmark.name], benchmark.renames)
-            for family in matched.families
-        }
-        known += _generated(benchmark, policy, sorted(offered), generate)
+        known += _generated(benchmark, policy, found, generate)
     _refuse_if_all_failed(read)
     return decide_plan.plan(
         wave=wave,

@@ -184,7 +184,8 @@ def test_what_is_no_file_of_klaud_s_is_refused(raw: bytes) -> None:
         codec.decode(raw, model.Plan, where="candidates.json")
 
 
-def test_a_file_above_the_limit_is_refused_unread() -> None:
+def test_a_file_above_the_limit_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "LIMIT_BYTES", 100)
     with pytest.raises(errors.InputError, match="above the limit"):
         codec.decode(b" " * (codec.LIMIT_BYTES + 1), model.Plan, where="candidates.json")
 

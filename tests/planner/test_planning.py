@@ -41,7 +41,7 @@ def matrix(benchmark: settings.Benchmark, families: Sequence[str]) -> list[Any]:
     ]
 
 
-def test_only_what_is_offered_is_generated(clone: Path) -> None:
+def test_every_family_is_generated_and_what_is_offered_is_planned(clone: Path) -> None:
     asked: list[str] = []
 
     def generate(benchmark: settings.Benchmark, families: Sequence[str]) -> list[Any]:
@@ -49,7 +49,7 @@ def test_only_what_is_offered_is_generated(clone: Path) -> None:
         return matrix(benchmark, families)
 
     found = make(clone, generate=generate)
-    assert asked == ["configs/codecs.yaml:zlib"]
+    assert asked == [f"configs/codecs.yaml:{key}" for key in ("zlib", "bz2", "on")]
     assert [(one.family, one.targets) for one in found.candidates] == [("configs/codecs.yaml:zlib", ("h200",))]
     assert [one.family for one in found.not_generated] == ["configs/broken.yaml:*"]
     assert found.seed == planning.seed_of("7.1") < 2**53
@@ -85,6 +85,7 @@ def test_a_generator_that_cannot_be_started_defers_its_benchmark_s_families(clon
 
     found = make(clone, generate=generate)
     assert found.candidates == ()
+    assert len(found.not_generated) == 4
     assert found.not_generated[-1].message == "tools/matrix.py is not in the commit"
 
 

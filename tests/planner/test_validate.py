@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from klaud import config, names
+from klaud.github import model as github
 from klaud.leases import model as leases
 from klaud.planner import preflight, validate
 from tests.support import memory_gateway
@@ -145,9 +146,7 @@ def test_credentials_are_known_by_their_names() -> None:
 def world() -> tuple[World, leases.Holder]:
     on = World()
     for name in ("klaud-candidate.yml", "final.yml"):
-        on.state.workflows[name] = memory_gateway.model.Workflow(
-            id=1, name=name, path=f".github/workflows/{name}", state="active"
-        )
+        on.state.workflows[name] = github.Workflow(id=1, name=name, path=f".github/workflows/{name}", state="active")
     run_id = on.add_run("klaud-plan.yml", actor=on.bot, head=on.main, branch="main", title="plan")
     return on, leases.Holder(run_id=run_id, attempt=1, nonce="n")
 
@@ -197,9 +196,9 @@ def test_what_stops_a_wave(changes: dict[str, Any], name: str, status: int) -> N
 
 def test_a_disabled_workflow_and_a_token_that_may_not_push_stop_too() -> None:
     on, me = world()
-    on.state.workflows["off.yml"] = memory_gateway.model.Workflow(id=2, name="x", path="x", state="disabled_inactivity")
+    on.state.workflows["off.yml"] = github.Workflow(id=2, name="x", path="x", state="disabled_inactivity")
     assert checks(on, me, workflows=["off.yml"])["workflow"].stops
-    on.repository = memory_gateway.model.Repository(
+    on.repository = github.Repository(
         id=1, full_name="acme/bench", default_branch="main", permissions={"push": False, "pull": True}
     )
     assert checks(on, me)["rights"].stops
