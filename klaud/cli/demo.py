@@ -82,7 +82,7 @@ class _World:
 
     def run(self, verb: str, say: Callable[[str], None]) -> Any:
         """Start the planner workflow with ``verb`` and follow every run until it has ended."""
-        from klaud.cli import demo_report
+        from klaud.cli import demo_report, demo_world
 
         calls = len(self.hub.log)
         run_id = self.hand.dispatch("klaud-plan.yml", "main", {"verb": verb}).run_id
@@ -95,7 +95,7 @@ class _World:
             for told in demo_report.changes(self.hub, seen):
                 say(told)
             with self.hub.lock:
-                run = self.hub.state.runs[run_id]
+                run = self.hub.repository(demo_world.REPOSITORY).runs[run_id]
                 if run.status == "completed":
                     return demo_report.Ran(
                         run_id=run_id, conclusion=run.conclusion or "", first_call=calls, log=demo_report.log_of(run)

@@ -41,7 +41,7 @@ class Ran:
 def changes(hub: fakehub.Hub, seen: dict[int, tuple[str, str | None]]) -> Iterator[str]:
     """Yield a line for every run whose state changed since the last look."""
     with hub.lock:
-        now = {run.id: (run.display_title, run.status, run.conclusion) for run in hub.state.runs.values()}
+        now = {run.id: (run.display_title, run.status, run.conclusion) for run in hub.repository(demo_world.REPOSITORY).runs.values()}
     first = not seen
     for number, (title, status, conclusion) in sorted(now.items()):
         if seen.get(number) != (status, conclusion):
