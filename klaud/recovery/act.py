@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 READ_SINGLY = 3
 """Runs to be cancelled that are read again by id; more are read in one listing."""
 
+RESTORE_REQUESTS = 2
+"""Requests to reopen one draft."""
+
 CHECKED_TOGETHER = 40
 """Drafts that are read again in one request."""
 
@@ -80,6 +83,27 @@ class Actor:
         order = [h for h in hands if h.actions(model.CloseDraft) and not h.stopped]
         for hand in sorted(order, key=lambda h: (_close_of(h).created_at, h.case.key)):
             self._guarded(hand, lambda hand=hand: self._abandon(hand, _close_of(hand)))  # type: ignore[misc]
+
+    def restore(self, hands: Iterable[Hand]) -> None:
+        """Reopen what a pass closed that died before it could see that a person had acted."""
+        for hand in hands:
+            for action in hand.actions(model.ReopenDraft):
+                if not hand.stopped and self._room(hand, RESTORE_REQUESTS):
+                    self._guarded(hand, lambda hand=hand, action=action: self._restore(hand, action))  # type: ignore[misc]
+
+    def _restore(self, hand: Hand, action: model.ReopenDraft) -> None:
+        seen = self._details([action.number]).get(action.number)
+        if not isinstance(seen, github.PullDetail) or seen.pull.open or seen.pull.head_oid != action.head:
+            return
+        if not self._closed_by_us(seen):
+            hand.left.append(f"pull request {action.number} was closed by somebody else since")
+            return
+        try:
+            self._gateway.reopen_pull(action.number)
+        except errors.RefusedWriteError as error:
+            self.red.append(f"pull request {action.number} must be reopened by hand ({error}): {action.why}")
+            return
+        hand.did("close-draft", "undone", f"reopened pull request {action.number}", number=action.number)
 
     def finish(self, hands: Iterable[Hand]) -> None:
         """Let the session's own ``finish`` settle what has a result."""
@@ -253,7 +277,7 @@ class Actor:
             return
         hand.closing = close
         archive = next((a.archive for a in hand.actions(model.DeleteRef) if a.archive), "")
-        if not said_already(detail, close, hand.case, self._setting) and not self._say(hand, close, archive):
+        if not said_already(detail, close, hand.case, self._setting) and not self._say(hand, close, archive, detail):
             return
         try:
             self._gateway.close_pull(close.number)
@@ -261,19 +285,25 @@ class Actor:
             return
         hand.closed = True
 
-    def _say(self, hand: Hand, close: model.CloseDraft, archive: str) -> bool:
+    def _say(self, hand: Hand, close: model.CloseDraft, archive: str, before: github.PullDetail) -> bool:
         body = render.abandoned(close, hand.case.key, hand.cancelled, archive)
         try:
             self._gateway.comment(close.number, body)
         except errors.UnclearWriteError:
             self._clock.sleep(self._policy.own_write_seconds)
-            detail = self._details([close.number]).get(close.number)
-            if not isinstance(detail, github.PullDetail) or not said_already(detail, close, hand.case, self._setting):
+            after = self._details([close.number]).get(close.number)
+            if not isinstance(after, github.PullDetail) or self._words(after) <= self._words(before):
                 hand.closing = None
+                hand.keep_lease = True
                 hand.stop("the comment got no clear answer and is not to be seen: left for the next sweep")
                 return False
         hand.did("comment", "done", f"commented on pull request {close.number}", number=close.number)
         return True
+
+    def _words(self, detail: github.PullDetail) -> int:
+        """Count klaud's own comments."""
+        events = detail.timeline.items
+        return sum(e.kind == "commented" and decide_cases.is_klaud(e.actor, self._setting) for e in events)
 
     def objection(
         self, detail: model.PullSeen | None, close: model.CloseDraft, case: model.Case, runs: Iterable[github.Run] = ()

@@ -356,10 +356,26 @@ def _closed_by_klaud(f: Facts) -> Decided | None:
         kept = _leave("unknown-head", f"{why}, and its branch has moved since to {f.case.branch[:12]}")
         return Decided("15", "closed by klaud, branch moved", (*_cancel(f), *_release(f, why), kept))
     if f.touch is not None:
+        again: tuple[model.Action, ...] = ()
+        if _interrupted(f):
+            reason = f"a pass died while it closed this draft, and {f.touch.who} {f.touch.what}"
+            again = (model.ReopenDraft(why=reason, number=pull.number, head=pull.head_oid),)
         kept = _leave("touched", f"{f.touch.who} {f.touch.what}", f.touch.who)
-        return Decided("15", "closed by klaud, touched by a person", (*_cancel(f), *_release(f, why), kept))
+        return Decided("15", "closed by klaud, touched by a person", (*_cancel(f), *again, *_release(f, why), kept))
     actions = (*_cancel(f), *_delete_branch(f, why), *_release(f, why), *_outcome(f, "abandoned"))
     return Decided("15", "closed by klaud, branch left", actions)
+
+
+def _interrupted(f: Facts) -> bool:
+    """Tell whether a recovery pass began to close the draft and never said that it ended: by its lease, or its intent."""
+    if f.case.lease is not None:
+        return True
+    records = f.case.ledger.records if f.case.ledger is not None else ()
+    begun = {
+        r.seq for r in records if isinstance(r, leases.Intent) and r.effect == "close-draft" and r.by == "recovery"
+    }
+    ended = {r.seq for r in records if isinstance(r, leases.Effected)}
+    return bool(begun - ended) and f.outcome is None
 
 
 def _closed_by_person(f: Facts, by: str) -> Decided | None:

@@ -26,6 +26,8 @@ CLOSE_REQUESTS = 5
 """Requests to close one draft, at worst: runs on its head, comment, close, and two re-reads."""
 CANCEL_REQUESTS = 4
 """Requests to end one run, at worst: cancel, verify, force, verify."""
+REOPEN_REQUESTS = 2
+"""Requests to reopen one draft: a re-read and the write."""
 FINISH_REQUESTS = 30
 """Requests of one session's ``finish``, at worst: evidence, report, labels, draft state, cancels."""
 BASE_REQUESTS = 6
@@ -201,6 +203,9 @@ class Thinking:
                 seen = before.get(verdict.case.key, {}).get(verdict.row, 0)
                 step = 0 if again and seen else 1
                 found.append(leases.Count(session=verdict.case.key, row=verdict.row, sweeps=seen + step))
+            elif verdict.row == "9" and before.get(verdict.case.key, {}).get("9", 0) >= self.policy.evidence_sweeps:
+                past = self.policy.evidence_sweeps + 1  # past the limit for good, also when this sweep is not counted
+                found.append(leases.Count(session=verdict.case.key, row="9", sweeps=past))
         return tuple(sorted(found, key=lambda c: (c.session, c.row)))
 
     # -- what stops a sweep
@@ -332,6 +337,8 @@ def cost(verdict: model.Verdict) -> int:
         match action:
             case model.CloseDraft():
                 total += CLOSE_REQUESTS
+            case model.ReopenDraft():
+                total += REOPEN_REQUESTS
             case model.CancelRun():
                 total += CANCEL_REQUESTS
             case model.Finish():

@@ -17,10 +17,12 @@ A = TypeVar("A", bound=model.Act)
 
 @dataclasses.dataclass
 class Hand:
-    """One session in hand. ``stopped``: why nothing more may be done to it this sweep (its objects stay as they are).
+    """One session in hand.
 
-    ``kept``: why draft and branch stay although closing was begun: a person acted in between. ``closing``: the draft
-    whose closing was begun. ``claim_oid`` and ``lease_oid``: where claim and lease stand now, by this sweep's own hand.
+    ``stopped``: why nothing more may be done to it this sweep (its objects stay as they are). ``kept``: why draft and
+    branch stay although closing was begun: a person acted in between. ``closing``: the draft whose closing was begun.
+    ``claim_oid`` and ``lease_oid``: where claim and lease stand now, by this sweep's own hand; ``keep_lease``: the lease
+    stays, as the sign that this pass may have commented.
     """
 
     verdict: model.Verdict
@@ -35,6 +37,7 @@ class Hand:
     claim_oid: str | None = None
     lease_ref: str = ""
     lease_oid: str | None = None
+    keep_lease: bool = False
     tip: str | None = None
     effects: list[tuple[leases.Effect, str, dict[str, object]]] = dataclasses.field(default_factory=list)
     seqs: dict[tuple[str, int | None], int] = dataclasses.field(default_factory=dict)

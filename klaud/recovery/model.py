@@ -274,6 +274,13 @@ class CloseDraft(Act, frozen=True, kw_only=True, tag="close-draft"):
     ended_at: datetime.datetime | None = None
 
 
+class ReopenDraft(Act, frozen=True, kw_only=True, tag="reopen-draft"):
+    """Reopen a draft that a pass closed while a person acted on it, and then died before it could look again."""
+
+    number: int
+    head: str
+
+
 class DeleteRef(Act, frozen=True, kw_only=True, tag="delete-ref"):
     """Delete a ref that stands at ``oid``; ``archive`` names the copy made in the same push (empty: none is kept)."""
 
@@ -355,7 +362,7 @@ class Leave(Act, frozen=True, kw_only=True, tag="leave"):
 
 
 Action: TypeAlias = (
-    CloseDraft | DeleteRef | CancelRun | ReleaseClaim | TakeOverLease | TakeOverClaim | WriteTombstone | Finish
+    CloseDraft | ReopenDraft | DeleteRef | CancelRun | ReleaseClaim | TakeOverLease | TakeOverClaim | WriteTombstone | Finish
     | WriteOutcome | Continue | Leave
 )  # fmt: skip
 

@@ -133,6 +133,7 @@ class _Sweep:
             if not actor.halted:
                 refs.take(hands)
             actor.cancel(hands, sight.listing_since, leased=True)
+            actor.restore(hands)
             actor.close(hands)
             actor.finish(hands)
             actor.check_closed(hands, thinking.index)

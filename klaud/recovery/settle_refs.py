@@ -166,7 +166,9 @@ class RefSettler:
 
     def _final(self, hand: Hand) -> list[ports.RefUpdate]:
         """Return the updates that end this session's part: nothing destructive where it was stopped or kept."""
-        lease = [ports.RefUpdate(hand.lease_ref, hand.lease_oid, None)] if hand.lease_oid else []
+        lease = (
+            [ports.RefUpdate(hand.lease_ref, hand.lease_oid, None)] if hand.lease_oid and not hand.keep_lease else []
+        )
         if hand.stopped:
             return [*self._ledger(hand, ended=False), *lease]
         updates: list[ports.RefUpdate] = []

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support import memory_scenes
 from tests.support.memory_standard import STANDARD
+from tests.support.memory_world import Killed, Spoil
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,3 +96,30 @@ def test_between_any_two_calls(name: str, act: str) -> None:
             assert ref in state.refs, f"call {k}"
         if act == "push":
             assert state.objects[state.refs[ref]].author == after.scene.world.alice, f"call {k}"
+
+
+@pytest.mark.parametrize("act", ["comment", "label", "rename", "push"])
+def test_a_person_acts_and_then_the_sweep_dies(act: str) -> None:
+    """A pass that dies right after closing what a person has just touched: the next one reopens it."""
+    clean = STANDARD["abandoned"][1]()
+    clean.scene.begin()
+    before = len(clean.scene.world.calls)
+    clean.scene.sweep()
+    names = [c.name for c in clean.scene.world.calls[before:]]
+    for name in ("comment", "close_pull"):
+        built = STANDARD["abandoned"][1]()
+        scene = built.scene
+        world = scene.world
+        scene.begin()
+        world.act_before(len(world.calls) + names.index(name), lambda built=built: ACTS[act](built))  # type: ignore[misc]
+        world.spoil_nth(len(world.calls) + names.index("close_pull"), Spoil.KILL_AFTER)
+        with pytest.raises(Killed):
+            scene.sweep()
+        world.rules.clear()
+        assert not world.state.pulls[number(built)].open
+        scene.next_run()
+        assert scene.sweep().red == ()
+        assert world.state.pulls[number(built)].open
+        assert f"refs/heads/{branch(built)}" in world.state.refs
+        scene.next_run()
+        assert scene.sweep().totals.writes == ()

@@ -43,6 +43,8 @@ class NoFinisher:
     def evidence(self, final: model.FinalRun) -> model.Evidence:
         """Answer as the scene says."""
         self.asked.append(final)
+        if self.scene.names.session(final.wave, final.candidate) not in self.scene.world.state.refs:
+            return model.Evidence(verdict="unreadable", why="no ledger says what was frozen")
         return model.Evidence(verdict=self.verdict, why="as the scene says")  # type: ignore[arg-type]
 
     def settle(self, wave: str, candidate: str, *, as_: str, why: str) -> model.Settled:
@@ -115,6 +117,7 @@ class Made:
     head: str | None = None
     smoke: int | None = None
     final: int | None = None
+    claim: bool = False
 
     @property
     def branch(self) -> str:
