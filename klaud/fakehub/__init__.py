@@ -10,6 +10,7 @@ It shares no code with klaud, so that it cannot share its bugs; see docs/scenes.
         ...  # server.url is the API's base, server.git_url("acme/bench") the remote
 """
 
+from klaud.fakehub.call import Reply
 from klaud.fakehub.clock import HubClock
 from klaud.fakehub.faults import Fault
 from klaud.fakehub.hub import EVERYTHING, Hub, LogEntry, RefChange, Settings
@@ -18,6 +19,6 @@ from klaud.fakehub.server import Server, serve
 from klaud.fakehub.state import Account, Issue, Repository, Run, Token
 
 __all__ = [
-    "EVERYTHING", "Account", "Command", "Fault", "Hub", "HubClock", "Issue", "JobContext", "LogEntry", "RefChange",
+    "EVERYTHING", "Account", "Command", "Fault", "Hub", "HubClock", "Issue", "JobContext", "LogEntry", "RefChange", "Reply",
     "Repository", "Run", "Script", "Server", "Settings", "Step", "Token", "serve",
 ]  # fmt: skip

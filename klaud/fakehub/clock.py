@@ -21,6 +21,7 @@ class HubClock:
             raise ValueError(msg)
         self._lock = threading.Lock()
         self._base = (start or datetime.datetime.now(datetime.UTC)).astimezone(datetime.UTC)
+        self.start = self._base
         self._since = time.monotonic()
         self.rate = rate
 

@@ -99,7 +99,7 @@ class Builder:
         self.hub = hub
         self.scene = scene
         self.data = scene.data
-        self.start = hub.clock.now()
+        self.start = hub.clock.start
         self.commits: dict[str, str] = {}
         self.refs: dict[str, str | None] = {}
         self.pending: list[dulwich.objects.Commit] = []
