@@ -57,7 +57,10 @@ class Matrices:
     def _decode(self, item: model.Matrix | model.NotGenerated) -> State:
         if isinstance(item, model.NotGenerated):
             return Problem(code=item.code, text=item.error)
-        entries = codec.decode_entries(self._plan, item.entries)
+        try:
+            entries = codec.decode_entries(self._plan, item.entries)
+        except Exception as error:  # noqa: BLE001 - a fault of klaud's own with one matrix is that family's alone
+            return Problem(code="internal-error", text=type(error).__name__)
         if isinstance(entries, model.Malformed):
             return Problem(code="generator-output-invalid", text=f"entry {entries.index}: {entries.why}")
         for entry in entries:
