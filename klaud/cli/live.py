@@ -47,6 +47,12 @@ class Place:
         """The repository's address for git over HTTP, without any credential."""
         return f"{self.server_url}/{self.repository}.git"
 
+    @property
+    def web_host(self) -> str:
+        """The host in the addresses of runs (``https://<host>/owner/name/actions/runs/1``); loopback stands for github.com."""
+        parts = urllib.parse.urlsplit(self.server_url)
+        return "github.com" if _is_loopback(parts) else parts.netloc
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Live:
@@ -149,9 +155,12 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
 def _address(env: Mapping[str, str], name: str, default: str) -> str:
     value = env.get(name) or default
     parts = urllib.parse.urlsplit(value)
-    loopback = parts.hostname in {"127.0.0.1", "localhost", "::1"}
-    if parts.username or parts.scheme not in {"https", "http"} or (parts.scheme == "http" and not loopback):
+    if parts.username or parts.scheme not in {"https", "http"} or (parts.scheme == "http" and not _is_loopback(parts)):
         raise errors.InputError(
             f"{name} is not an address klaud sends a token to: https, or http on this machine's loopback, without a user"
         )
     return value.rstrip("/")
+
+
+def _is_loopback(parts: urllib.parse.SplitResult) -> bool:
+    return parts.hostname in {"127.0.0.1", "localhost", "::1"}

@@ -410,8 +410,6 @@ def _review(live: lives.Live, made: model.Plan, out: Path) -> reviewed.ReviewRes
 
 def _proven(live: lives.Live, made: model.Plan, evidences: proof.Evidences, root: Path) -> proof.Evidences:
     """Add rows and proofs to the evidence of each benchmark that has candidates."""
-    import urllib.parse
-
     import msgspec
 
     from klaud import feeds
@@ -422,7 +420,7 @@ def _proven(live: lives.Live, made: model.Plan, evidences: proof.Evidences, root
         gateway=live.gateway,
         git=producers.GitObjects(root),
         repository=live.repository,
-        host=urllib.parse.urlsplit(live.place.server_url).netloc,
+        host=live.place.web_host,
         tip=made.base,
         default_branch=live.gateway.repository().default_branch,
         place=observe.Place(root=root, web=feeds.Web(clock=live.clock)),
