@@ -20,6 +20,9 @@ _ALIASES: dict[str, model.Framework] = {"pydantic_ai_otf_encode": "claude_sdk_ot
 _ENCODERS = frozenset({"claude_sdk_otf_encode"})
 _WITH_MODEL = frozenset({"claude_sdk", "claude_sdk_otf_encode"})
 
+CREDENTIALS = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
+"""Variables with the model's key: an API key, or a subscription's token. klaud's proxy holds it, never the agent."""
+
 SCRIPTED = Path(__file__).with_name("scripted")
 """The folder of the scripted agent's program."""
 
@@ -42,6 +45,13 @@ def is_encoder(name: model.Framework) -> bool:
 def needs_model(name: model.Framework) -> bool:
     """Tell whether a session of this framework talks to a model, thus needs a key and the metering proxy."""
     return canonical(name) in _WITH_MODEL
+
+
+def missing_credential(name: model.Framework, environ: Mapping[str, str]) -> str:
+    """Return in words which credential is missing before anything is made for the session; empty where none is."""
+    if not needs_model(name) or any(environ.get(variable) for variable in CREDENTIALS):
+        return ""
+    return f"{name} needs exactly one of {' and '.join(CREDENTIALS)}, and neither is set"
 
 
 def needs_sdk(name: model.Framework) -> bool:

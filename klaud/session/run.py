@@ -26,6 +26,7 @@ from klaud.session import (
     model,
     prompt,
     rules_coverage,
+    rules_ledger,
     sandbox,
     tools,
     work,
@@ -166,6 +167,10 @@ class _Session:
         self.desk: tools.Desk | None = None
 
     def run(self) -> SessionEnd:
+        missing = frameworks.missing_credential(self.policy.framework, self.host.environ)
+        if missing:
+            self.world.log(f"authentication: {missing}")
+            return self._settle(None, ("agent-never-ran", "authentication"), "none")
         found = sandbox.find(self.policy.isolation)
         if isinstance(found, sandbox.Lacking):
             self.world.log("isolation is required and cannot be had: " + "; ".join(found.missing))
@@ -203,12 +208,19 @@ class _Session:
         try:
             turn = frameworks.run_turn(
                 frameworks.Ask(
-                    sandbox=found, work=place, prompt=prompt.task(self.brief, view, points=len(self.host.target.points)),
-                    tools=desk, policy=self.policy, watch=self._watch, log=self.world.log, resume=_resumable(view.agent_session, self.policy), spent_tokens=view.tokens,
+                    sandbox=found,
+                    work=place,
+                    prompt=prompt.task(self.brief, view, points=len(self.host.target.points)),
+                    tools=desk,
+                    policy=self.policy,
+                    watch=self._watch,
+                    log=self.world.log,
+                    resume=_resumable(view.agent_session, self.policy),
+                    spent_tokens=view.tokens,
                     spent_microdollars=view.cost_microdollars,
                     environ=self.host.environ,
                 )
-            )  # fmt: skip
+            )
         finally:
             beats.release()
         self.world.log(f"turn: {turn.status} {turn.fault} after {turn.seconds:.1f} s, {turn.left} processes left")
@@ -331,10 +343,16 @@ def finish_session(
         return NotOurs("there is no ledger of this session" if ledger is None else "its ledger cannot be read")
     family = names.family_of(candidate)
     held = snapshot.claims.get(world.names.claim(family))
+    over = rules_ledger.read(ledger.records).outcome
+    mine_no_more = not isinstance(held, leases.Held) or not isinstance(held.record, leases.Claim)
+    if over is not None and (held is None or (not mine_no_more and _other(held, wave, candidate))):
+        return finish.Settled(
+            over
+        )  # by an earlier finish or a sweep: its claim was released, nothing is left to do here
     if not isinstance(held, leases.Held) or not isinstance(held.record, leases.Claim):
         return NotOurs("the family is not claimed" if held is None else "its claim cannot be read")
     record = held.record
-    if (record.wave, record.candidate) != (wave, candidate):
+    if _other(held, wave, candidate):
         return NotOurs(f"the family is with candidate {record.candidate} of wave {record.wave}")
     same_run = record.holder is not None and record.holder.run_id == host.holder.run_id
     if record.parked is None and not same_run:
@@ -359,6 +377,11 @@ def finish_session(
     if isinstance(answer, decide_outcome.NotYet) and record.parked is not None:
         world.store.swap_claim(taken.claim, msgspec.structs.replace(record, at=world.clock.now()))
     return answer
+
+
+def _other(held: leases.Held | leases.Quarantined | leases.Newer | None, wave: str, candidate: str) -> bool:
+    record = held.record if isinstance(held, leases.Held) else None
+    return isinstance(record, leases.Claim) and (record.wave, record.candidate) != (wave, candidate)
 
 
 def _still_waits(host: Host, book: ledgers.Book, ledger: leases.Ledger) -> decide_outcome.NotYet | None:

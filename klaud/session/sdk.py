@@ -25,15 +25,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import claude_agent_sdk as sdk
 
-from klaud.session import drive, mcp, model, process, proxy, track, watchdog, wire
+from klaud.session import drive, frameworks, mcp, model, process, proxy, track, watchdog, wire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from klaud.session import frameworks
-
-API_KEY = "ANTHROPIC_API_KEY"
-SUBSCRIPTION = "CLAUDE_CODE_OAUTH_TOKEN"
+API_KEY, SUBSCRIPTION = frameworks.CREDENTIALS
 BASE_URL = "ANTHROPIC_BASE_URL"
 DEFAULT_URL = "https://api.anthropic.com"
 

@@ -65,3 +65,107 @@ def test_the_real_program_edits_pushes_and_starts_the_final_run(bench: session_b
     assert isinstance(answer, finish.Settled), answer
     assert answer.outcome.outcome == "validated"
     assert answer.outcome.cost_microdollars > 0
+
+
+@pytest.mark.slow
+def test_a_handoff_in_mid_turn_ends_the_session_and_leaves_the_draft(bench: session_bench.Bench) -> None:
+    """The maintainer's label is found by the heartbeat while the model thinks; nothing is written to the draft after it."""
+    replies = [
+        use("Bash", command=EDIT, description="edit and commit"),
+        ours("push_work"),
+        ours("open_draft", title="zlib-text: v2"),
+        use("Bash", command="tail -f /dev/null", description="think"),
+        say("never said"),
+    ]
+    with messages_api.serve(replies) as api:
+
+        def label(number: int) -> None:
+            if number == 3:
+                draft = next(iter(bench.world.state.pulls.values()))
+                bench.world.label(draft.number, "klaud-handoff", by=bench.world.alice)
+
+        api.before = label
+        bench.environ = {"ANTHROPIC_API_KEY": messages_api.KEY, "ANTHROPIC_BASE_URL": api.url}
+        end = bench.run(bench.brief(bench.claim()))
+    assert isinstance(end, run.Ended), (end, bench.log)
+    assert isinstance(end.answer, finish.Settled)
+    assert (end.answer.outcome.outcome, end.answer.outcome.code) == ("handoff", "handoff-label")
+    assert end.turn is not None
+    assert (end.turn.status, end.turn.fault, end.turn.left) == ("interrupted", "handoff", 0)
+    pull = next(iter(bench.world.state.pulls.values()))
+    assert (pull.state, pull.labels) == ("open", ("klaud-handoff",))
+    assert bench.world.state.comments[pull.number] == ()
+    assert bench.branch in bench.klaud_refs()
+    assert bench.claim_now() is None
+
+
+@pytest.mark.slow
+def test_a_session_parks_on_its_smoke_run_and_is_continued_with_its_memory(bench: session_bench.Bench) -> None:
+    """The smoke run takes too long: parked. It fails; another process continues, repairs, and the session is validated."""
+    bench.policy = msgspec.structs.replace(bench.policy, wait_run_seconds=3.0)
+    first = [
+        use("Bash", command=EDIT.replace("v2/'", "v3/'"), description="edit and commit"),
+        ours("push_work"),
+        ours("open_draft", title="zlib-text: v3"),
+        ours("dispatch_smoke"),
+        lambda said: ours("wait_for_run", run_id=int(said.split("run_id=")[1].split()[0])),
+        say("The session is parked."),
+    ]
+    with messages_api.serve(first) as api:
+        bench.environ = {"ANTHROPIC_API_KEY": messages_api.KEY, "ANTHROPIC_BASE_URL": api.url}
+        end = bench.run(bench.brief(bench.claim()))
+    assert isinstance(end, run.Parked), (end, bench.log)
+    assert end.why == "smoke-run"
+    bench.world.finish_run(end.on[0], "failure")
+    claim = bench.lease_store(bench.refs_store()).look(bench.names.claim(bench.candidate.partition("-")[0]))
+    second = [
+        ours("read_run", run_id=end.on[0]),
+        use("Bash", command="sed -i 's/codecs:v3/codecs:v2/' configs/codecs.yaml && git commit -q -a -m Repair",
+            description="repair"),
+        ours("push_work"),
+        ours("start_final_run", retry="repair"),
+        say("Started."),
+    ]  # fmt: skip
+    with messages_api.serve(second) as api:
+        bench.environ = {"ANTHROPIC_API_KEY": messages_api.KEY, "ANTHROPIC_BASE_URL": api.url}
+        again = bench.run(bench.brief(""), run_id=7050, claim=claim.oid)  # type: ignore[union-attr]
+        assert isinstance(again, run.Parked), (again, bench.log, api.results)
+        assert "continued" in api.firsts[0], "the agent is told what the session did before"
+        assert "conclusion=failure" in " ".join(api.results)
+    assert again.why == "final-run"
+    bench.complete_final()
+    answer = run.finish_session(bench.host(7060), session_bench.WAVE, bench.candidate)
+    assert isinstance(answer, finish.Settled), answer
+    assert (answer.outcome.outcome, answer.outcome.repairs, answer.outcome.turns) == ("validated", 1, 2)
+    kinds = [type(record).__name__ for record in bench.ledger()]
+    assert kinds.count("Parked") == 2
+    assert kinds.count("Continued") == 1
+    indexes = [record.index for record in bench.ledger() if type(record).__name__ == "TurnEnded"]
+    assert indexes == [0, 1]
+
+
+@pytest.mark.slow
+def test_a_session_is_stopped_by_its_budget(bench: session_bench.Bench) -> None:
+    """Tokens are counted by the proxy from the host's answers; over the budget no request is forwarded."""
+    bench.policy = msgspec.structs.replace(bench.policy, budgets=model.Budgets(tokens=2500))
+    replies: list[Any] = [use("Bash", command="true", description="nothing")] * 50
+    with messages_api.serve(replies) as api:
+        bench.environ = {"ANTHROPIC_API_KEY": messages_api.KEY, "ANTHROPIC_BASE_URL": api.url}
+        end = bench.run(bench.brief(bench.claim()))
+        assert api.asked == 3, "1100 tokens an answer: the third is the last that was still within the budget"
+    assert isinstance(end, run.Ended), (end, bench.log)
+    assert end.turn is not None
+    assert (end.turn.fault, end.turn.left) == ("budget", 0)
+    assert isinstance(end.answer, finish.Settled)
+    assert (end.answer.outcome.outcome, end.answer.outcome.code) == ("failed", "budget")
+    assert bench.claim_now() is None
+
+
+def test_without_a_key_no_agent_starts_and_no_file_is_made(bench: session_bench.Bench) -> None:
+    end = bench.run(bench.brief(bench.claim()))
+    assert isinstance(end, run.Ended)
+    assert end.turn is None
+    assert not list(bench.place.glob("session-1/*"))
+    assert isinstance(end.answer, finish.Settled)
+    assert (end.answer.outcome.outcome, end.answer.outcome.code) == ("agent-never-ran", "authentication")
+    assert any("ANTHROPIC_API_KEY" in line for line in bench.log)
