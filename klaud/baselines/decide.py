@@ -401,7 +401,12 @@ class Judge:
     def _verdict(self, family: _Family) -> model.Verdict:
         today = self._current_matrix(family) if self._current else None
         if not family.examples and not family.points and not family.retired:
-            family.examples["no-published-points"] = []
+            for commit, problem in self._matrices.problems(
+                family.name
+            ):  # without a matrix no row can be told to be its own
+                family.add(problem.code, f"at commit {commit[:12]}: {problem.text}")
+            if not family.examples:
+                family.examples["no-published-points"] = []
         found = []
         for code in sorted(family.examples, key=reasons.order):
             examples = sorted(family.examples[code], key=lambda each: (not each.differences, each.row, each.text))

@@ -72,6 +72,13 @@ class Matrices:
         found = self._states.get((commit, family))
         return found or Problem(code="producer-unavailable", text="no matrix was made there")
 
+    def problems(self, family: str) -> list[tuple[str, Problem]]:
+        """Return the commits at which there is no matrix of a family, and why."""
+        found = [(commit, state) for (commit, name), state in self._states.items() if name == family]
+        return sorted(
+            ((commit, state) for commit, state in found if isinstance(state, Problem)), key=lambda pair: pair[0]
+        )
+
     def owners(self, point: model.Identity) -> frozenset[str]:
         """Return the families that have, at any commit, entries of the same coarse kind as a point."""
         return frozenset(self._scopes.get(self._plan.scope_of(point), ()))
