@@ -49,7 +49,7 @@ class Place:
 
     @property
     def web_host(self) -> str:
-        """The host in the addresses of runs (``https://<host>/owner/name/actions/runs/1``); loopback stands for github.com."""
+        """The host in the addresses of runs (``https://<host>/<repository>/actions/runs/1``); loopback: github.com."""
         parts = urllib.parse.urlsplit(self.server_url)
         return "github.com" if _is_loopback(parts) else parts.netloc
 
