@@ -94,7 +94,8 @@ def new_session() -> requests.Session:
         session.mount(scheme, requests.adapters.HTTPAdapter(max_retries=0, pool_maxsize=2))
     session.cookies.set_policy(_NoCookies())
     session.auth = _NoAuth()
-    logging.getLogger("urllib3.connectionpool").addFilter(_FILTER)
+    for name in ("urllib3.connection", "urllib3.connectionpool"):
+        logging.getLogger(name).addFilter(_FILTER)
     return session
 
 
