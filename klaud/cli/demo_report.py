@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -41,7 +42,10 @@ class Ran:
 def changes(hub: fakehub.Hub, seen: dict[int, tuple[str, str | None]]) -> Iterator[str]:
     """Yield a line for every run whose state changed since the last look."""
     with hub.lock:
-        now = {run.id: (run.display_title, run.status, run.conclusion) for run in hub.repository(demo_world.REPOSITORY).runs.values()}
+        now = {
+            run.id: (run.display_title, run.status, run.conclusion)
+            for run in hub.repository(demo_world.REPOSITORY).runs.values()
+        }
     first = not seen
     for number, (title, status, conclusion) in sorted(now.items()):
         if seen.get(number) != (status, conclusion):
@@ -52,7 +56,7 @@ def changes(hub: fakehub.Hub, seen: dict[int, tuple[str, str | None]]) -> Iterat
 
 def log_of(run: Any) -> str:
     """Return the end of what a run's jobs printed."""
-    return "\n".join(str(getattr(job, "output", "")) for job in run.last.jobs)[-LOG_SHOWN:]
+    return "\n".join(job.summary for job in run.last.jobs)[-LOG_SHOWN:]
 
 
 def make(*, hub: fakehub.Hub, out: Path, first: Ran, second: Ran, seconds: float) -> model.Report:
@@ -102,9 +106,17 @@ def _json(path: Path) -> Any:
 
 
 def _name(candidate: str) -> str:
-    """Return a candidate with its family's key, where the demo knows the family."""
+    """Return the key of a candidate's family, where the demo knows it, with the start of its subject's id."""
     keys = {names.short_id(names.family_text(demo_world.CONFIG_FILE, key)): key for key in demo_world.FAMILIES}
-    return f"{keys.get(candidate[:16], '')} {candidate}".strip()
+    key = keys.get(names.family_of(candidate))
+    return f"{key} {candidate[17:25]}" if key else candidate
+
+
+def _short(text: str) -> str:
+    """Return a line with its long ids cut to what tells them apart on a screen."""
+    return re.sub(
+        r"[0-9a-f]{40}", lambda m: m[0][:8], re.sub(r"[0-9a-f]{16}-[0-9a-f]{16}", lambda m: _name(m[0]), text)
+    )
 
 
 def _recovery(found: Any, title: str) -> model.Section:
@@ -112,14 +124,17 @@ def _recovery(found: Any, title: str) -> model.Section:
         return model.Section(title=title, sentences=("The sweep wrote no report.",))
     rows = []
     for session in found.get("sessions", []):
-        done = ", ".join(
-            str(one.get("what", one)) if isinstance(one, dict) else str(one) for one in session.get("done", [])
-        )
-        rows.append(
-            (str(session.get("session", "")), str(session.get("row", "")), str(session.get("decision", "")), done)
-        )
+        done = [str(one).replace("refs/heads/klaud/", "").replace("refs/klaud/", "") for one in session.get("done", [])]
+        kept = [f"left: {one['why']}" for one in session.get("decision", []) if one.get("action") == "leave"]
+        what = "; ".join(_short(one) for one in (*done, *kept))
+        rows.append((_name(str(session["candidate"])), str(session["row"]), str(session["state"]), what))
     return model.Section(
-        title=title, tables=(model.Table(columns=("session", "row", "decision", "done"), rows=tuple(rows)),)
+        title=title,
+        tables=(
+            model.Table(
+                columns=("candidate", "row", "state", "what was done, what was left and why"), rows=tuple(rows)
+            ),
+        ),
     )
 
 

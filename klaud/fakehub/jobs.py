@@ -105,13 +105,11 @@ class JobContext:
         return self.run.inputs
 
     def checkout(self) -> Path:
-        """Put the run's commit into the workspace and return it."""
-        archive = subprocess.run(
-            ["git", "-C", str(self.repository.git_path), "archive", self.run.source_oid or self.run.head_oid],
-            capture_output=True,
-            check=True,
-        )
-        subprocess.run(["tar", "-x", "-C", str(self.workspace)], input=archive.stdout, check=True)
+        """Put a clone of the repository, at the run's commit, into the workspace and return it (all of its history)."""
+        oid = self.run.source_oid or self.run.head_oid
+        clone = ["git", "clone", "--quiet", "--shared", "--no-checkout", str(self.repository.git_path), "."]
+        for argv in (clone, ["git", "checkout", "--quiet", "--detach", oid]):
+            subprocess.run(argv, cwd=self.workspace, capture_output=True, check=True)
         return self.workspace
 
     def publish(self, name: str, directory: Path) -> Artifact:
