@@ -388,7 +388,7 @@ def blob(body: str) -> bytes:
 
 def _base64(text: str) -> bytes:
     try:
-        return base64.b64decode(text)
+        return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError) as error:
         msg = "contents that are not base64"
         raise UndecodableError(msg) from error

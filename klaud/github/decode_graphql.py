@@ -18,6 +18,7 @@ TIMELINE_NAMES = {
     "PullRequestCommit": "committed",
     "IssueComment": "commented",
     "PullRequestReview": "reviewed",
+    "RenamedTitleEvent": "renamed",
 }
 """REST event names that do not follow from the type's name; the others are the name without ``Event``, in snake case."""
 
