@@ -274,10 +274,9 @@ class Sender:
                     headers={"Accept-Encoding": "identity", "User-Agent": "klaud"},
                 ) as response:
                     if response.status_code != 200:
-                        failed = decode_errors.failure(
-                            what=name, status=response.status_code, headers={}, body="", now=0.0, write=False
-                        )
-                        raise _again(failed)
+                        # the store's 403 is about its own signed address, not about the token
+                        failed = errors.ReadFailedError(f"{name}: HTTP {response.status_code} from its store")
+                        raise retry.Again(failed) if response.status_code >= 500 else failed
                     return b"".join(_pieces(response, limit, name))
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise _again(decode_errors.no_answer(what=name, why=_why(error), write=False, sent=True)) from error
