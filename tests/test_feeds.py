@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import gzip
 import json
+import socket
+import ssl
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from klaud import feeds
 from klaud.records import errors
@@ -219,12 +228,53 @@ def test_nobody_listens(web: feeds.Web, clock: loopback.FakeClock) -> None:
     assert len(clock.slept) == 2
 
 
-def test_tls_failures_are_final(host: loopback.Loopback, web: feeds.Web, clock: loopback.FakeClock) -> None:
-    """A server that does not speak TLS: one connection, no wait."""
-    with pytest.raises(errors.StreamError) as caught:
-        feeds.fetch_json(host.url.replace("http:", "https:"), web=web)
-    assert caught.value.code == "tls-failed"
-    assert clock.slept == []
+@pytest.fixture
+def certificate(tmp_path: Path) -> ssl.SSLContext:
+    """A server's side of TLS with a certificate that nobody has signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    path = tmp_path / "server.pem"
+    path.write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()) + made.public_bytes(pem)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
+def test_tls_failures_are_final(certificate: ssl.SSLContext, web: feeds.Web, clock: loopback.FakeClock) -> None:
+    """One connection, no wait, and a code of its own: a person has to look."""
+    hands = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection, contextlib.suppress(OSError):
+                        hands.append(1)
+                        certificate.wrap_socket(connection, server_side=True).close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with pytest.raises(errors.StreamError) as caught:
+            feeds.fetch_json(f"https://127.0.0.1:{server.getsockname()[1]}/rows", name="rows", web=web)
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+    assert (caught.value.code, caught.value.exit_status) == ("tls-failed", 2)
+    assert (hands, clock.slept) == ([1], [])
 
 
 def test_the_deadline_is_the_callers(host: loopback.Loopback, web: feeds.Web, clock: loopback.FakeClock) -> None:
