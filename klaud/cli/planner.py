@@ -551,22 +551,41 @@ def _until_quiet(
     live: lives.Live, selection: model.Selection, swept: recovery.Report, out: Path
 ) -> tuple[recovery.Report, model.Selection]:
     """Sweep and continue until no session of klaud's is alive, parked or about to go on; bounded in rounds."""
+    from klaud.cli import recovery as verbs
     from klaud.planner import files
 
     files.write(out, "selection-first.json", (out / files.SELECTION).read_bytes())
     policy = live.config.planner
+    quiet = False
     for _ in range(policy.until_quiet_rounds):
         live.clock.sleep(policy.until_quiet_seconds)
-        swept = _recover(live, out, dry_run=False)
+        before = _standing(swept)
+        swept = verbs.sweep(live, bundles=out)
+        files.write(out, RECOVERY, swept)
+        typer.echo(f"klaud: {_progress(swept)}", err=True)
         parked = _parked(swept)
         if parked:
             selection = _dispatch(live, selection, parked, out)
-        elif not _moving(swept):
-            return swept, selection
-    typer.echo("klaud: sessions still go on; the next wave settles them", err=True)
+        elif not _alive(swept) and _standing(swept) == before:
+            quiet = True
+            break
+    verbs.publish(swept, out / RECOVERY)
+    if not quiet:
+        typer.echo("klaud: sessions still go on; the next wave settles them", err=True)
     return swept, selection
 
 
-def _moving(swept: recovery.Report) -> bool:
-    """Tell whether any session is alive or in hand, or anything was done in this sweep."""
-    return bool(swept.totals.writes) or any(one.row in {"4", "5", "13"} for one in swept.sessions)
+def _standing(swept: recovery.Report) -> frozenset[tuple[str, str, str]]:
+    """Return where each session stands: two sweeps that agree on it have nothing to move."""
+    return frozenset((one.session, one.row, one.state) for one in swept.sessions)
+
+
+def _alive(swept: recovery.Report) -> bool:
+    """Tell whether any session is alive, in another pass's hand, or waits for its continuation."""
+    return any(one.row in {"4", "5", "13"} for one in swept.sessions)
+
+
+def _progress(swept: recovery.Report) -> str:
+    going = sum(1 for one in swept.sessions if one.row in {"4", "5", "13"})
+    done = sum(len(one.done) for one in swept.sessions)
+    return f"{going} session(s) still go on, {done} act(s) of this sweep"
