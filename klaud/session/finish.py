@@ -185,6 +185,8 @@ class _Closer:
             if stop:
                 self.left.append(stop)
                 break
+            if effect not in rules_ledger.done_effects(self.book.ledger.records):
+                self._note(effect)  # there was nothing to do: the next sweep must not look for it again
         return Settled(outcome, tuple(self.left))
 
     def _do(self, effect: leases.Effect, outcome: leases.Outcome) -> str:

@@ -356,7 +356,7 @@ def parse(raw: bytes, path: str) -> rules_scope.Content:
     """Return a YAML or JSON file as data, in every reading that a tool may take."""
     if path.lower().endswith(".json"):
         try:
-            return rules_scope.Parsed((json.loads(raw, object_pairs_hook=_no_duplicates),))
+            return rules_scope.Parsed((json.loads(raw.decode(), object_pairs_hook=_no_duplicates),))
         except (ValueError, RecursionError):
             return rules_scope.Opaque("not readable as JSON", script=raw.startswith(b"#!"))
     try:
