@@ -131,11 +131,11 @@ class Sandbox:
             )
         with tempfile.TemporaryDirectory(prefix="klaud-probe-") as folder:
             pathlib.Path(folder).chmod(0o755)
-            answer = self._start("group", 0, [sys.executable, "-c", "pass"], pathlib.Path(folder), {}, seconds=10.0)[1]
+            answer = self._start("group", 0, ["true"], pathlib.Path(folder), {}, seconds=10.0)[1]
         if answer.get("status") != 0:
             raise errors.MissingToolError(
                 "this host grants the generator's sandbox neither namespaces nor bubblewrap, and root's processes cannot be"
-                f" limited ({reason}; {answer.get('not_started') or 'the interpreter is not readable for others'})",
+                f" limited ({reason}; {answer.get('setup') or answer.get('not_started') or 'no answer'})",
                 advice="Run klaud as an ordinary user, install bubblewrap, or allow user namespaces.",
             )
         return "group", 0, model.Isolation(why=reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from klaud.baselines import codec, decide, model, producers, schema, settings
+from klaud.github import model as github
 
 if TYPE_CHECKING:
     import pathlib
@@ -283,3 +285,52 @@ class Case:
     def verdict(self) -> model.Verdict:
         """Return the verdict of the first family."""
         return self.judge()[self.families[0]]
+
+
+# -- GitHub, as far as baselines ask
+
+
+class AskedGateway:
+    """Runs by id and pull requests by commit; an exception stands for itself. ``asked`` lists what was asked."""
+
+    def __init__(self) -> None:
+        self.runs: dict[int, Any] = {}
+        self.pulls: dict[str, Any] = {}
+        self.asked: list[Any] = []
+
+    def run(self, run_id: int) -> Any:
+        """Return one run."""
+        self.asked.append(run_id)
+        found = self.runs.get(run_id, github.Missing(what=f"run {run_id}"))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def pulls_of_commit(self, oid: str) -> Any:
+        """List the pull requests of a commit."""
+        self.asked.append(oid)
+        found = self.pulls.get(oid, github.Listing(()))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+WHEN = datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC)
+
+
+def github_run(run_id: int, commit: str, *, attempt: int = 1) -> github.Run:
+    """Return a run of a commit."""
+    return github.Run(
+        id=run_id, attempt=attempt, status="completed", conclusion="success", event="push", head_branch="main",
+        head_sha=commit, path=".github/workflows/bench.yml", display_title="bench", actor=None, triggering_actor=None,
+        created_at=WHEN, updated_at=WHEN,
+    )  # fmt: skip
+
+
+def github_pull(number: int, head: str, *, merged: bool = True, base: str = "main") -> github.Pull:
+    """Return a pull request."""
+    return github.Pull(
+        number=number, node_id=f"PR_{number}", state="closed" if merged else "open", merged=merged, draft=False, title="t",
+        body="", author=None, head_ref="topic", head_oid=head, head_repository=REPOSITORY, base_ref=base, labels=(),
+        created_at=WHEN, updated_at=WHEN,
+    )  # fmt: skip
