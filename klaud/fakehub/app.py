@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from werkzeug.wrappers import Request, Response
 
 from klaud.fakehub import graph
-from klaud.fakehub.call import Call, Page, Problem, Reply, Route, may_see, not_found
+from klaud.fakehub.call import Call, Instead, Page, Problem, Reply, Route, may_see, not_found
 from klaud.fakehub.faults import CutError, Fault, problem_of
 from klaud.fakehub.githttp import SERVICES, GitBackend, password
 from klaud.fakehub.hub import LOG, LogEntry
@@ -40,7 +40,7 @@ Environ = dict[str, Any]
 BODY_LIMIT = 512 * 1024 * 1024
 """Bytes of one request body; a push of a whole test repository is far below."""
 
-FREE = ("/rate_limit", "/", "/meta", "/_feeds/{name}", "/_blobs/{artifact_id}")
+FREE = ("/rate_limit", "/", "/meta", "/_feeds/{name}", "/_blobs/{artifact_id}", "/_logs/{job_id}")
 """Routes that cost nothing of the rate limit."""
 
 
@@ -166,7 +166,7 @@ class App:
             if fault.kind == "lost-request":
                 raise CutError
             if fault.kind == "body":
-                raise Problem(200, fault.message)
+                raise Instead(fault.message)
             problem = problem_of(fault, now=self.hub.clock.now().timestamp(), limit=self.hub.rates.limits["core"])
             if problem is not None:
                 raise problem

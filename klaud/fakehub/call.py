@@ -71,6 +71,18 @@ class Problem(Exception):  # noqa: N818 - it is an answer, not a fault of the hu
         return Reply(self.status, body, dict(self.headers))
 
 
+class Instead(Problem):
+    """An answer of 200 in place of the effect, with a body given as text."""
+
+    def __init__(self, text: str) -> None:
+        """``text``: the body."""
+        super().__init__(200, text)
+
+    def reply(self) -> Reply:
+        """Return the answer."""
+        return Reply(200, self.message.encode(), {"Content-Type": "application/json; charset=utf-8"})
+
+
 def not_found() -> Problem:
     """Return GitHub's 404."""
     return Problem(404, "Not Found")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
@@ -28,6 +28,11 @@ class QuietHandler(WSGIRequestHandler):
 
     protocol_version = "HTTP/1.1"
     timeout = SOCKET_SECONDS
+
+    def send_response(self, code: Any, message: str | None = None) -> None:
+        """Begin an answer without a Date of the machine's: the hub dates its answers itself."""
+        self.send_response_only(code, message)
+        self.send_header("Server", "klaud-hub")
 
     def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - Werkzeug's signature
         """Hand the line to the hub's logger, at debug level."""

@@ -16,7 +16,7 @@ import jsonschema
 import referencing
 import referencing.jsonschema
 
-NOT_IN_IT = ("/graphql", "/_feeds/{name}", "/_blobs/{artifact_id}", "/", "/user/{account_id}")
+NOT_IN_IT = ("/graphql", "/_feeds/{name}", "/_blobs/{artifact_id}", "/_logs/{job_id}", "/", "/user/{account_id}")
 """Routes of the hub that the description does not have, or describes by another name."""
 
 ERRORS_NOT_DESCRIBED = (401, 403, 404, 405, 409, 410, 422, 429, 500, 501, 502, 503)

@@ -198,12 +198,19 @@ def job(call: Call) -> Any:
 
 
 def job_log(call: Call) -> Any:
-    """Answer what a job's command printed (GitHub redirects; the hub answers at once)."""
-    for found in call.repo.runs.values():
-        for made in (job for one in found.attempts for job in one.jobs):
-            if str(made.id) == call.params["job_id"]:
-                text = output_of(call.hub.actions.runner.directory(found, made))
-                return Reply(200, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
+    """Send the caller to where a job's output is."""
+    job(call)
+    return Reply(302, None, {"Location": f"{call.base_url}/_logs/{call.params['job_id']}"})
+
+
+def log_text(call: Call) -> Any:
+    """Serve what a job's command printed."""
+    for repository in call.state.repositories.values():
+        for found in repository.runs.values():
+            for made in (job for one in found.attempts for job in one.jobs):
+                if str(made.id) == call.params["job_id"]:
+                    text = output_of(call.hub.actions.runner.directory(found, made))
+                    return Reply(200, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
     raise not_found()
 
 
@@ -276,6 +283,8 @@ def artifact(call: Call) -> Any:
 def artifact_zip(call: Call) -> Any:
     """Send the caller to where the zip is: 302, or 410 once it expired."""
     _, made = _artifact(call)
+    if call.params["archive_format"] != "zip":
+        raise not_found()
     if made.expired or made.expires_at <= call.now:
         raise Problem(410, "Artifact has expired")
     return Reply(302, None, {"Location": f"{call.base_url}/_blobs/{made.id}?sig={made.digest[7:23]}"})
@@ -327,5 +336,6 @@ def add_routes(router: Router) -> None:
     add("GET", "artifacts", artifacts)
     add("GET", "artifacts/{artifact_id}", artifact)
     add("DELETE", "artifacts/{artifact_id}", delete_artifact)
-    add("GET", "artifacts/{artifact_id}/zip", artifact_zip)
+    add("GET", "artifacts/{artifact_id}/{archive_format}", artifact_zip)
     router.route("GET", "/_blobs/{artifact_id}")(blob)
+    router.route("GET", "/_logs/{job_id}")(log_text)
