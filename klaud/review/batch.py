@@ -10,28 +10,48 @@ A line that is no record, an answer that is no decision, a request that failed: 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from klaud import errors
-from klaud.records import checkpoint
+from klaud.records import anthropic, batch, checkpoint, openai
 from klaud.records import errors as stream_errors
 from klaud.records import model as records
 from klaud.review import answers, journal, model
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable, Iterator
 
-    from klaud.records.batch import BatchClient
+    from klaud.clock import Clock
 
 CHECKPOINT_EVERY = 20
 """Records between two checkpoints: what a crash delivers again, against three writes to the disk."""
 
+_SHAPES: Final[dict[str, Callable[[str, str], records.Provider]]] = {
+    "anthropic": anthropic.Shape,
+    "openai": openai.Shape,
+}
+
 _LOG = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def opened(
+    policy: model.Policy, *, key: str, directory: str | os.PathLike[str], clock: Clock
+) -> Iterator[BatchReviewer]:
+    """Yield the Reviewer of mode ``batch`` for these settings, and close its connections afterwards.
+
+    ``key`` is the provider's, in memory only; ``directory`` where the state of the batch lies between runs.
+    """
+    provider = _SHAPES[policy.provider](policy.base_url, key)
+    with batch.BatchClient(provider, clock=clock) as client:
+        yield BatchReviewer(client, provider, policy, directory)
 
 
 class BatchReviewer:
@@ -39,7 +59,7 @@ class BatchReviewer:
 
     def __init__(
         self,
-        client: BatchClient,
+        client: batch.BatchClient,
         provider: records.Provider,
         policy: model.Policy,
         directory: str | os.PathLike[str],
@@ -82,9 +102,9 @@ class BatchReviewer:
         if state is not None and state.batch_id:
             self._give_up(state.batch_id)
         journal.save(self._directory, journal.State(digest=digest))
-        batch = self._client.create([self._ask(question) for question in questions])
-        journal.save(self._directory, journal.State(digest=digest, batch_id=batch.id))
-        return batch.id
+        made = self._client.create([self._ask(question) for question in questions])
+        journal.save(self._directory, journal.State(digest=digest, batch_id=made.id))
+        return made.id
 
     def _give_up(self, batch_id: str) -> None:
         """End the batch of an earlier run whose questions are no longer these; nothing depends on it."""
@@ -95,15 +115,15 @@ class BatchReviewer:
             _LOG.info("the batch of an earlier review could not be ended: %s", error)
 
     def _read(self, store: checkpoint.FileStore, known: journal.Answers, asked: set[str]) -> None:
-        batch = self._client.wait(self.batch_id, self._policy.batch_seconds)
-        if not batch.terminal:
+        found = self._client.wait(self.batch_id, self._policy.batch_seconds)
+        if not found.terminal:
             raise stream_errors.StreamError(
-                f"batch {batch.id} has not ended after {self._policy.batch_seconds} s",
+                f"batch {found.id} has not ended after {self._policy.batch_seconds} s",
                 code="batch-not-complete",
-                details={"batch_id": batch.id, "batch_status": batch.status},
+                details={"batch_id": found.id, "batch_status": found.status},
             )
-        at = store.load(batch.id)
-        with self._client.open_batch_records(batch.id, resume=at, checkpoints=True, invalid="skip") as stream:
+        at = store.load(found.id)
+        with self._client.open_batch_records(found.id, resume=at, checkpoints=True, invalid="skip") as stream:
             for record in stream:
                 self._take(record, known, asked)
                 if stream.delivered % CHECKPOINT_EVERY == 0:

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from klaud import clock, names
-from klaud.records import anthropic, batch, openai
 from klaud.review import batch as review_batch
 from klaud.review import codec, model, run
 
@@ -96,9 +95,7 @@ EXPECTED = {
 def review(shape: str, base_url: str, directory: Path, count: int = 200) -> tuple[model.ReviewResult, int]:
     """Run the review; return it and the records that this run took from the stream."""
     policy = model.Policy(mode="batch", provider="anthropic" if shape == "anthropic" else "openai", base_url=base_url)
-    provider = (anthropic.Shape if shape == "anthropic" else openai.Shape)(base_url, KEY)
-    with batch.BatchClient(provider, clock=clock.SystemClock()) as client:
-        reviewer = review_batch.BatchReviewer(client, provider, policy, directory)
+    with review_batch.opened(policy, key=KEY, directory=directory, clock=clock.SystemClock()) as reviewer:
         result = run.review(candidates(count), pulls(candidates_count=count), policy, reviewer=reviewer)
     return result, reviewer.delivered
 
