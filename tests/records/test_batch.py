@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from klaud import errors as tree
-from klaud.records import acquire, anthropic, batch, errors, model, openai, response
+from klaud.records import acquire, anthropic, batch, errors, model, openai, response, stream
 from klaud.records.limits import Limits
 from tests.support import batches, loopback
 
@@ -553,3 +553,53 @@ def test_a_close_that_fails_or_hangs_is_given_up(reading: Reading, hang: bool, m
 def test_a_repr_shows_no_key(reading: Reading) -> None:
     call = reading.client._provider.status("x")
     assert batches.KEY not in repr((call, reading.client._provider))
+
+
+class Stubbornly(response.Response):
+    """The broken twin of the hand-over rule: it asks again when the body breaks off."""
+
+    def read(self, size: int) -> bytes:
+        try:
+            return super().read(size)
+        except errors.StreamError:
+            self.__init__(*self.again)  # type: ignore[misc]  # the twin starts over
+            self.open()
+            return super().read(size)
+
+    again: tuple[Any, ...] = ()
+
+
+def test_a_twin_that_asks_again_is_caught(reading: Reading) -> None:
+    """It delivers records twice and sends a second GET: both are what the tests above count."""
+    reading.serve(loopback.Reply(pieces=[lines(3)], chunked=True, cut=True), loopback.Reply(lines(4)))
+    session = acquire.new_session()
+    call = reading.client._provider.file(reading.client.status("msgbatch_0"), model.BatchFile(kind="result", id="r"))
+    Stubbornly.again = (session, call, reading.clock)
+    made = model.Batch(id="b", status="expired", files=(model.BatchFile(kind="result", id="r"),))
+    with stream.BatchRecords(made, lambda _file: Stubbornly(session, call, reading.clock), Limits()) as records:
+        numbers = [record.record["n"] for record in records]
+    session.close()
+    assert numbers == [0, 1, 2, 0, 1, 2, 3]
+    assert reading.host.gets(RESULTS) == 2
+
+
+def test_an_interrupt_while_reading_passes_and_closes(reading: Reading) -> None:
+    reading.serve(loopback.Reply(pieces=[lines(2)], chunked=True))
+    mine = KeyboardInterrupt()
+
+    class Interrupted:
+        def read1(self, _size: int, **_options: Any) -> bytes:
+            raise mine
+
+    def consume(records: stream.BatchRecords) -> None:
+        with records:
+            assert records.response is not None
+            records.response._raw = Interrupted()
+            next(records)
+
+    records = reading.client.open_batch_records("msgbatch_0")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        consume(records)
+    assert caught.value is mine
+    assert records.response is not None
+    assert (records.response.closes, records.response.state) == (1, response.State.FAILED)

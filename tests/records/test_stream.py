@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import pickle
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -478,3 +479,32 @@ def test_a_response_is_read_once() -> None:
         with pytest.raises(errors.StreamError, match="already opened"):
             opened.open()
         session.close()
+
+
+def test_memory_is_flat() -> None:
+    """32 MiB go through; what is held stays a few chunks and one record."""
+    line = row(1024)
+    block = line * 64
+    remaining = [512]
+
+    class Endless(Pieces):
+        def __init__(self) -> None:
+            self.read = self._block  # type: ignore[assignment]  # instead of pieces
+
+        @staticmethod
+        def _block(_size: int) -> bytes:
+            remaining[0] -= 1
+            return block if remaining[0] >= 0 else b""
+
+    batch = model.Batch(id="b1", status="expired", files=BATCH.files[:1])
+    endless: Any = Endless()
+    endless.closes = endless.failed = 0
+    tracemalloc.start()
+    try:
+        with stream.BatchRecords(batch, lambda _file: endless, limits.Limits(), checkpoints=True) as records:
+            count = sum(1 for _ in records)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == 64 * 512
+    assert peak < 2 * 1024 * 1024
