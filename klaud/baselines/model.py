@@ -117,7 +117,7 @@ class Entry(Record, frozen=True, kw_only=True):
 # -- what is known about producers ------------------------------------------------------------------------------------
 
 
-class Proof(Record, frozen=True, kw_only=True):
+class Proof(Record, frozen=True, kw_only=True, tag="proven"):
     """The commit of one producer run, and how it was proven: ``run`` (GitHub said so) or ``workflow-info``."""
 
     run_id: int
@@ -126,14 +126,14 @@ class Proof(Record, frozen=True, kw_only=True):
     how: Literal["run", "workflow-info"]
 
 
-class Unproven(Record, frozen=True, kw_only=True):
+class Unproven(Record, frozen=True, kw_only=True, tag="unproven"):
     """A run whose commit cannot be proven. ``why`` completes the sentence "re-run family X: ..."."""
 
     run_id: int
     why: str
 
 
-class Trusted(Record, frozen=True, kw_only=True):
+class Trusted(Record, frozen=True, kw_only=True, tag="trusted"):
     """A commit whose generator may be started, and why."""
 
     commit: str
@@ -141,7 +141,7 @@ class Trusted(Record, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Untrusted(Record, frozen=True, kw_only=True):
+class Untrusted(Record, frozen=True, kw_only=True, tag="untrusted"):
     """A commit whose generator is never started. ``unknown``: it could not be found out, which is no yes either."""
 
     commit: str
@@ -168,7 +168,7 @@ class Need(Record, frozen=True, kw_only=True):
     families: tuple[str, ...]
 
 
-class Matrix(Record, frozen=True, kw_only=True):
+class Matrix(Record, frozen=True, kw_only=True, tag="matrix"):
     """What a commit's own generator said of one family.
 
     ``dropped``: optional arguments that this commit did not know, so that the output was filtered by their meaning.
@@ -186,7 +186,7 @@ class Matrix(Record, frozen=True, kw_only=True):
     daemons: int = 0
 
 
-class NotGenerated(Record, frozen=True, kw_only=True):
+class NotGenerated(Record, frozen=True, kw_only=True, tag="not-generated"):
     """Why there is no matrix. ``error`` is a type of error or an exit status, never a child's words."""
 
     commit: str
