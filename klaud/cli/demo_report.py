@@ -61,16 +61,19 @@ def log_of(run: Any) -> str:
 
 def make(*, hub: fakehub.Hub, out: Path, first: Ran, second: Ran, seconds: float) -> model.Report:
     """Put the demo's report together from what the runs wrote and from the hub's own state."""
-    sections = []
-    for ran in (first, second):
-        if not ran.good:
-            sections.append(model.Section(title=f"Run {ran.run_id} ended {ran.conclusion}", sentences=(ran.log,)))
+    sections = [
+        model.Section(title=f"Run {ran.run_id} ended {ran.conclusion}", sentences=(ran.log,))
+        for ran in (first, second)
+        if not ran.good
+    ]
     sections += [
         _recovery(
             _json(out / "recovery-first.json") or _json(out / "recovery.json"),
             "What the dead sessions left, and what became of it",
         ),
         _selection(_json(out / "selection-first.json") or _json(out / "selection.json")),
+        _proofs(out),
+        _outcomes(hub),
         _sessions(hub),
         _refs(hub),
         _again(hub, second, _json(out / "again" / "recovery.json")),
@@ -144,15 +147,40 @@ def _selection(found: Any) -> model.Section:
         return model.Section(title=title, sentences=("The planner wrote no selection.",))
     rows = tuple(
         (
-            str(one.get("family", "")),
-            str(one.get("decision", one.get("gate", ""))),
-            str(one.get("reason", "")),
-            str(one.get("unblock", "")),
+            str(one["family"]).removeprefix(f"{demo_world.CONFIG_FILE}:"),
+            "started" if one["selected"] else f"stopped by {one['gate']}",
+            str(one["message"]) if one["selected"] is False else str(one["subject"]),
+            str(one["unblock"]),
         )
         for one in found.get("decisions", [])
     )
+    columns = ("family", "decision", "what, or why not", "what would unblock it")
+    return model.Section(title=title, tables=(model.Table(columns=columns, rows=rows),))
+
+
+def _proofs(out: Path) -> model.Section:
+    """Repeat each started candidate's verdict offline, from its evidence bundle alone."""
+    from klaud.baselines import bundle
+
+    rows = []
+    for path in sorted(out.glob("baseline-*.json")):
+        checked = bundle.check(path.read_bytes())
+        verdict = checked.verdict
+        commits = sorted({point.commit[:12] for point in verdict.points})
+        without = f"too old for {', '.join(verdict.dropped)}: run again without" if verdict.dropped else ""
+        rows.append(
+            (
+                verdict.family.removeprefix(f"{demo_world.CONFIG_FILE}:"),
+                f"{verdict.verdict}, {len(verdict.points)} points",
+                ", ".join(commits),
+                without,
+                checked.problem or "repeats with the same bytes",
+            )
+        )
+    columns = ("family", "verdict", "producer's commit", "fallback", "offline check of the bundle")
     return model.Section(
-        title=title, tables=(model.Table(columns=("family", "decision", "reason", "what would unblock it"), rows=rows),)
+        title="The published numbers, each tied to the matrix of the commit that produced it",
+        tables=(model.Table(columns=columns, rows=tuple(rows)),),
     )
 
 
@@ -174,6 +202,39 @@ def _sessions(hub: fakehub.Hub) -> model.Section:
         title="Pull requests at the end",
         tables=(model.Table(columns=("number", "title", "state", "labels"), rows=tuple(rows)),),
     )
+
+
+def _outcomes(hub: fakehub.Hub) -> model.Section:
+    """Read each ledger's newest outcome where it lies: in the commit messages below its ref."""
+    git = hub.git(demo_world.REPOSITORY)
+    rows = []
+    for ref, oid in sorted(git.refs().items()):
+        kind = names.RefNames().parse(ref)
+        if not isinstance(kind, names.SessionRef) or kind.wave == demo_world.WAVE:
+            continue
+        at: str | None = oid
+        turns, outcome = 0, None
+        while at is not None:
+            info = git.commit(at)
+            if info is None:
+                break
+            record = json.loads(info.message)
+            turns += record.get("kind") == "turn-ended"
+            outcome = outcome or (record if record.get("kind") == "outcome" else None)
+            at = info.parents[0] if info.parents else None
+        told = outcome or {}
+        why = ", ".join(str(told[key]) for key in ("code", "phase") if told.get(key))
+        rows.append(
+            (
+                _name(kind.candidate),
+                str(told.get("outcome", "none yet")),
+                why,
+                str(turns),
+                str(told.get("isolation", "")),
+            )
+        )
+    columns = ("candidate", "outcome", "why", "turns", "isolation that was in force")
+    return model.Section(title="How the sessions ended", tables=(model.Table(columns=columns, rows=tuple(rows)),))
 
 
 def _refs(hub: fakehub.Hub) -> model.Section:
