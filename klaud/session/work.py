@@ -196,7 +196,8 @@ class Work:
         return bool((self._collect_output(start, 4096) or b"").strip())
 
     def _tips(self) -> tuple[str, ...]:
-        return tuple(list(self._known)[-1:])
+        """Return where the bundle begins: the agent's commits are not kept in klaud's store, so it is always the start."""
+        return tuple(list(self._known)[:1])
 
     def _collect_output(self, start: process.Start, limit: int) -> bytes | None:
         """Run a program in the agent's sandbox and return its output; None above the limit."""
@@ -233,6 +234,11 @@ class Work:
             "index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={self._policy.push_bytes}", data=pack
         )
         known = list(self._known)[-1]
+        if git.run("cat-file", "--batch-check", data=f"{known}\n".encode()).split()[-1] == b"missing":
+            return _no(
+                "not-a-descendant",
+                f"what was pushed last ({known}) is not in your history. Put your work on top of it.",
+            )
         listed = git.text("rev-list", "--topo-order", "--reverse", "--parents", head, f"^{known}").splitlines()
         if not listed:
             return _no("nothing-committed", "nothing new is committed in the work tree. Commit first, then push.")
