@@ -234,13 +234,23 @@ class Router:
         self._greedy: list[tuple[list[str], Route]] = []
 
     def route(
-        self, method: str, template: str, *, permission: str | tuple[str, ...] = "metadata", level: str = ""
+        self,
+        method: str,
+        template: str,
+        *,
+        permission: str | tuple[str, ...] = "metadata",
+        level: str = "",
+        named: str = "",
     ) -> Callable[[Handler], Handler]:
-        """Add a function to the table. ``permission``: what the token needs (any of several); ``level``: read or write."""
+        """Add a function to the table.
+
+        ``permission``: what the token needs (any of several); ``level``: read or write; ``named``: the template under
+        which it is counted, where that is another route's.
+        """
         write = method != "GET"
         needs = (permission,) if isinstance(permission, str) else permission
         segments = template.strip("/").split("/")
-        shown = template.replace("+}", "}")
+        shown = named or template.replace("+}", "}")
 
         def add(handler: Handler) -> Handler:
             entry = Route(method, shown, handler, needs, level or ("write" if write else "read"), write)

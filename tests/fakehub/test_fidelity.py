@@ -52,7 +52,7 @@ def test_a_wrong_answer_is_caught() -> None:
     assert openapi.problems("GET", template, 200, label) == []
     assert openapi.problems("GET", template, 200, {**label, "id": "1"})
     assert openapi.problems("GET", template, 299, label)
-    assert openapi.problems("GET", template, 404, {"message": "Not Found"})
+    assert openapi.problems("GET", template, 409, {"message": "Conflict"})
     assert openapi.problems("GET", "/repos/{owner}/{repo}/nope", 200, label)
 
 

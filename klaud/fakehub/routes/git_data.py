@@ -391,5 +391,6 @@ def add_routes(router: Router) -> None:
     add("GET", "commits/{commit_sha}/pulls", pulls_of_commit)
     add("GET", "commits/{ref+}", commit)
     add("GET", "compare/{basehead+}", compare)
-    add("GET", "contents", contents)
+    root = f"{base}/contents"
+    router.route("GET", root, permission="contents", named=root + "/{path}")(contents)
     add("GET", "contents/{path+}", contents)
