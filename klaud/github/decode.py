@@ -167,15 +167,35 @@ class _Blob(msgspec.Struct):
     encoding: str
 
 
+class _GitObject(msgspec.Struct):
+    sha: str
+
+
+class _Ref(msgspec.Struct):
+    ref: str
+    object: _GitObject
+
+
+class _Person(msgspec.Struct):
+    name: str = ""
+    email: str = ""
+
+
+class _GitCommit(msgspec.Struct):
+    sha: str
+    message: str
+    tree: _GitObject
+    parents: list[_GitObject]
+    author: _Person
+    committer: _Person
+
+
 class _Numbered(msgspec.Struct):
     id: int
 
 
 class _Compared(msgspec.Struct):
-    class _Sha(msgspec.Struct):
-        sha: str
-
-    merge_base_commit: _Sha
+    merge_base_commit: _GitObject
 
 
 class _Dispatched(msgspec.Struct):
@@ -392,6 +412,41 @@ def _base64(text: str) -> bytes:
     except (binascii.Error, ValueError) as error:
         msg = "contents that are not base64"
         raise UndecodableError(msg) from error
+
+
+class RefRow(msgspec.Struct, frozen=True):
+    """One row of a listing of refs."""
+
+    ref: str
+    oid: str
+
+
+def _ref(wire: _Ref) -> RefRow:
+    return RefRow(wire.ref, wire.object.sha)
+
+
+def refs(body: str) -> Page[RefRow]:
+    """Decode a page of refs."""
+    return _page(body, _Ref, _ref, None)
+
+
+class GitCommit(msgspec.Struct, frozen=True):
+    """One commit object; ``author`` and ``committer`` as git writes them, without the time."""
+
+    oid: str
+    message: str
+    tree: str
+    parents: tuple[str, ...]
+    author: str
+    committer: str
+
+
+def commit(body: str) -> GitCommit:
+    """Decode ``git/commits``."""
+    wire: _GitCommit = _typed(body, _GitCommit)
+    author, committer = (f"{who.name} <{who.email}>" for who in (wire.author, wire.committer))
+    parents = tuple(parent.sha for parent in wire.parents)
+    return GitCommit(wire.sha, wire.message, wire.tree.sha, parents, author, committer)
 
 
 def numbered(body: str) -> int:

@@ -28,7 +28,7 @@ class Query(Protocol):
     """What sends a GraphQL read."""
 
     def __call__(
-        self, text: str, variables: Mapping[str, object], *, root: str, label: str, tries: int | None = None
+        self, text: str, variables: Mapping[str, object], *, root: str, tries: int | None = None
     ) -> decode_graphql.Answer:
         """Return the opened envelope."""
         ...
@@ -46,7 +46,7 @@ class PullReader:
     def of_heads(self, heads: Sequence[str]) -> dict[str, model.Listing[model.PullDetail]]:
         """Return the pull requests of each head; every asked head is a key."""
         found: dict[str, model.Listing[model.PullDetail]] = {}
-        answers = self._batches(list(dict.fromkeys(heads)), "h", graphql.pulls_of_heads, "PullsOfHeads")
+        answers = self._batches(list(dict.fromkeys(heads)), "h", graphql.pulls_of_heads)
         for head, (answer, alias) in answers.items():
             if isinstance(answer, decode_graphql.Unread):
                 found[head] = model.Listing((), complete=False, why_not=answer.why)
@@ -63,7 +63,7 @@ class PullReader:
     def of_numbers(self, numbers: Sequence[int]) -> dict[int, model.PullDetail | model.Missing]:
         """Return the pull requests of these numbers; ReadFailedError where one could not be read."""
         found: dict[int, model.PullDetail | model.Missing] = {}
-        answers = self._batches(list(dict.fromkeys(numbers)), "n", graphql.pull_details, "PullDetails")
+        answers = self._batches(list(dict.fromkeys(numbers)), "n", graphql.pull_details)
         for number, (answer, alias) in answers.items():
             one = answer if isinstance(answer, decode_graphql.Unread) else decode_graphql.pull_of_number(answer, alias)
             if isinstance(one, decode_graphql.Unread):
@@ -79,7 +79,7 @@ class PullReader:
         return pull.head_ref == head and (pull.head_repository or "").lower() == repository.lower()
 
     def _batches(
-        self, asked: list[K], letter: str, document: _Document, label: str
+        self, asked: list[K], letter: str, document: _Document
     ) -> dict[K, tuple[decode_graphql.Answer | decode_graphql.Unread, str]]:
         found: dict[K, tuple[decode_graphql.Answer | decode_graphql.Unread, str]] = {}
         queue = [asked[start : start + graphql.BATCH] for start in range(0, len(asked), graphql.BATCH)]
@@ -97,7 +97,6 @@ class PullReader:
                     document(len(part)),
                     variables,
                     root="repository",
-                    label=label,
                     tries=1 if len(part) > 1 else None,
                 )
             except sender.BigError as error:
@@ -143,9 +142,7 @@ class PullReader:
                 break
             try:
                 variables = {"id": detail.pull.node_id, "after": after}
-                page = decode_graphql.timeline_page(
-                    self._query(graphql.TIMELINE_PAGE, variables, root="", label="TimelinePage")
-                )
+                page = decode_graphql.timeline_page(self._query(graphql.TIMELINE_PAGE, variables, root=""))
             except (errors.ReadFailedError, decode.UndecodableError) as error:
                 page = decode_graphql.Unread(str(error))
             if isinstance(page, decode_graphql.Unread):

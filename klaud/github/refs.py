@@ -272,9 +272,7 @@ class GitRefStore:
         judged: dict[str, gateway.RefResult] = {}
 
         def choose(advertised: dict[objects.ObjectID, objects.ObjectID]) -> dict[bytes, bytes]:
-            judged.update(
-                _judge(updates, {name: oid for name, oid in advertised.items() if oid != ZERO}, atomic=atomic)
-            )
+            judged.update(judge(updates, {name: oid for name, oid in advertised.items() if oid != ZERO}, atomic=atomic))
             return {
                 update.ref.encode(): (update.new or ZERO.decode()).encode()
                 for update in updates
@@ -374,7 +372,7 @@ class _TooManyRefsError(Exception):
     """The host limits how many refs one push may update."""
 
 
-def _judge(
+def judge(
     updates: Sequence[gateway.RefUpdate], advertised: Mapping[bytes, bytes], *, atomic: bool
 ) -> dict[str, gateway.RefResult]:
     """Return the results that need no push: refs not as expected, and those already as wanted."""

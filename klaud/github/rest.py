@@ -28,8 +28,6 @@ GRAPHQL = "/graphql"
 FILES_LIMIT = 3000
 """Files of a pull request that GitHub serves at most; as many may be more."""
 
-CLOSED_WORDS = {"forbidden": ("FORBIDDEN", "INSUFFICIENT_SCOPES"), "limited": ("RATE_LIMITED", "RATE_LIMIT")}
-
 
 class RestGateway:
     """GitHub as klaud asks it. Close it when done (or let the process end)."""
@@ -50,7 +48,7 @@ class RestGateway:
             msg = f"{repository!r} is not a repository: expected owner/name"
             raise errors.InputError(msg)
         self._repository = repository
-        self._owner, self._name = owner, name
+        self.owner, self.name = owner, name
         self._base = f"/repos/{names.path_segment(owner)}/{names.path_segment(name)}"
         self._sender = sender.Sender(
             token=token, api_url=api_url, clock=clock, policy=policy or retry.Policy(), spacing=seconds_between_writes
@@ -88,7 +86,7 @@ class RestGateway:
         try:
             return decode_or_fail(decode.account, self._sender.send("GET", "/user", "/user"))
         except errors.ForbiddenError:
-            found = decode_graphql.viewer(self.query(graphql.VIEWER, {}, root="", label="Viewer"))
+            found = decode_graphql.viewer(self.query(graphql.VIEWER, {}, root=""))
             if found is None:
                 raise
             return found
@@ -294,10 +292,9 @@ class RestGateway:
 
     # -- GraphQL
     def query(
-        self, text: str, variables: Mapping[str, object], *, root: str, label: str, tries: int | None = None
+        self, text: str, variables: Mapping[str, object], *, root: str, tries: int | None = None
     ) -> decode_graphql.Answer:
         """Send a GraphQL read; errors of its parts are in the answer. ``tries`` replaces the policy's."""
-        del label
         answer = self._sender.send(
             "POST",
             GRAPHQL,
@@ -343,6 +340,19 @@ class RestGateway:
         if found.kinds & {"RATE_LIMITED", "RATE_LIMIT"}:
             error = errors.ReadFailedError("GraphQL: the rate limit is spent")
             raise retry.Again(error, wait="secondary")
+
+    # -- for the ref store that has no git protocol
+    def ask(self, template: str, path: str, accept: tuple[int, ...] = ()) -> sender.Answer:
+        """Send one read below the repository; ``accept``: statuses that are an answer too."""
+        return self._get(template, path, accept=accept)
+
+    def tell(self, template: str, path: str, fields: object) -> sender.Answer:
+        """Send one POST below the repository."""
+        return self._write("POST", template, path, fields)
+
+    def listing(self, template: str, path: str, decoder: paging.Decoder[paging.T]) -> model.Listing[paging.T]:
+        """Read one listing below the repository."""
+        return self._list(template, path, decoder)
 
     # -- how
     def _get(

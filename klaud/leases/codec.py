@@ -24,7 +24,7 @@ from klaud.leases import model
 LIMIT = 64 * 1024
 """Bytes of one record's text: a commit message, not a data store."""
 
-_SIGNED = re.compile(rb',"hmac":"([0-9a-f]{64})"}\n\Z')
+_SIGNED = re.compile(rb',"hmac":"([0-9a-f]{64})"}\n?\Z')
 _OID = re.compile(r"[0-9a-f]{40}")
 _OWN = msgspec.json.Encoder()
 _RECORD: msgspec.json.Decoder[model.Record] = msgspec.json.Decoder(model.Record, strict=True)

@@ -9,7 +9,7 @@ import pytest
 
 from klaud import fakehub
 from klaud.fakehub import deeds, state
-from klaud.github import gateway, model, refs, rest, retry
+from klaud.github import gateway, graphql_refs, model, refs, rest, retry
 from tests.support import gateway_contract, loopback, memory_gateway, memory_refs, ref_store_contract
 from tests.support.memory_world import World
 
@@ -119,6 +119,19 @@ class TestGitRefStoreOnFakehub(ref_store_contract.RefStoreContract):
         return lambda: refs.GitRefStore(
             url=hub[1].git_url("acme/bench"), token=TOKEN, identity=identity, clock=loopback.FakeClock()
         )
+
+
+class TestGraphqlRefStoreOnFakehub(ref_store_contract.RefStoreContract):
+    """The store without the git protocol."""
+
+    @pytest.fixture
+    def connect(self, hub: tuple[fakehub.Hub, fakehub.Server]) -> Iterator[Callable[[], gateway.RefStore]]:
+        scene = HubScene(*hub)
+        hub[0].git("acme/bench").write_tree({})  # git itself has the empty tree always; the hub's objects do not
+        identity = refs.Identity("klaud", "klaud@example.invalid")
+        yield lambda: graphql_refs.GraphqlRefStore(hub=scene.connect(), identity=identity, clock=loopback.FakeClock())
+        for one in scene.open:
+            one.close()
 
 
 class MemoryScene:

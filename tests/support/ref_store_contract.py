@@ -106,7 +106,8 @@ class RefStoreContract:
         one.apply([RefUpdate(A, None, oid)])
         found = connect().read([oid])[oid]
         assert isinstance(found, CommitData)
-        assert (found.oid, found.message, found.parents, found.tree_is_empty) == (oid, text, (), True)
+        assert (found.oid, found.parents, found.tree_is_empty) == (oid, (), True)
+        assert found.message.rstrip(b"\n") == text.rstrip(b"\n")
 
     def test_R11_depth_reads_that_many_links_of_a_chain(self, connect: Callable[[], RefStore]) -> None:
         one = connect()
@@ -131,7 +132,7 @@ class RefStoreContract:
         one = connect()
         oid = one.write_commit(b"1\n")
         assert (one.pushes, one.fetches) == (0, 0)
-        assert connect().list(["refs/"]) == {} or oid not in connect().list(["refs/"]).values()
+        assert oid not in connect().list(["refs/klaud/", "refs/heads/"]).values()
 
     def test_R14_nothing_to_do_is_no_push(self, connect: Callable[[], RefStore]) -> None:
         one = connect()
