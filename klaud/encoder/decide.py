@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
+CYCLE_LOOK = 12
+"""Items looked at to spell a cycle out: a person reads a short one, of a long one its size is enough."""
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """``order``: ids, each after all that it depends on. ``deferred``: ids that no order can reach, with the reason."""
 
@@ -58,8 +62,8 @@ def plan(items: Sequence[model.Item]) -> Plan:
     return Plan(order=tuple(order), deferred=deferred)
 
 
-def _in_cycles(stuck: set[int], children: Mapping[int, set[int]], parents: Mapping[int, list[int]]) -> set[int]:
-    """Return the members of ``stuck`` that reach themselves (Kosaraju's two passes, as loops)."""
+def _in_cycles(stuck: set[int], children: Mapping[int, set[int]], parents: Mapping[int, list[int]]) -> dict[int, int]:
+    """Return the members of ``stuck`` that reach themselves, each with the size of its group (Kosaraju, as loops)."""
     finished: list[int] = []
     seen: set[int] = set()
     for root in sorted(stuck):
@@ -76,7 +80,7 @@ def _in_cycles(stuck: set[int], children: Mapping[int, set[int]], parents: Mappi
             else:
                 seen.add(step)
                 path.append((step, iter(sorted(children[step] & stuck))))
-    cyclic: set[int] = set()
+    cyclic: dict[int, int] = {}
     seen.clear()
     for root in reversed(finished):
         if root in seen:
@@ -90,29 +94,29 @@ def _in_cycles(stuck: set[int], children: Mapping[int, set[int]], parents: Mappi
                     group.add(parent)
                     todo.append(parent)
         if len(group) > 1 or root in children[root]:
-            cyclic |= group
+            cyclic.update(dict.fromkeys(group, len(group)))
     return cyclic
 
 
-def _cycle_text(start: int, cyclic: set[int], children: Mapping[int, set[int]]) -> str:
-    """Return the shortest way from ``start`` back to itself, cut where it is long."""
+def _cycle_text(start: int, cyclic: Mapping[int, int], children: Mapping[int, set[int]]) -> str:
+    """Return the shortest way from ``start`` back to itself; of a long one only how many items are in it."""
     came: dict[int, int] = {}
     todo = [start]
     for number in todo:
-        for child in sorted(children[number] & cyclic):
+        if len(came) > CYCLE_LOOK:
+            break
+        for child in sorted(children[number] & cyclic.keys()):
             if child == start:
                 way = [start]
-                while number != start:
-                    way.append(number)
-                    number = came[number]  # noqa: PLW2901 - the walk back ends this loop
-                shown = [start, *reversed(way[1:]), start]
-                if len(shown) > 12:
-                    return " -> ".join(map(str, shown[:6])) + f" -> ... ({len(shown) - 1} items)"
-                return " -> ".join(map(str, shown))
-            if child not in came and child != start:
+                step = number
+                while step != start:
+                    way.append(step)
+                    step = came[step]
+                return " -> ".join(map(str, [start, *reversed(way[1:]), start]))
+            if child not in came:
                 came[child] = number
                 todo.append(child)
-    return str(start)
+    return f"{start} -> {min(children[start] & cyclic.keys())} -> ... ({cyclic[start]} items)"
 
 
 # -- one item

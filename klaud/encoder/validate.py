@@ -58,6 +58,9 @@ def contents(
         for item in items
         if f"memories/{naming.memory_id(key, item.id)}.md" not in tree
     ]
+    for row in rows:
+        hosts = {f"models/{key.database}/{one.split('.')[1]}.yaml" for one in row.entities if one.count(".") in (1, 2)}
+        found += [f"item {row.kb_id}: {name} is missing" for name in sorted(hosts) if name not in tree]
     for name, data in tree.items():
         if name.startswith("models/") and f"name: {Path(name).stem}".encode() not in data:
             found.append(f"{name} does not name the model of its file")

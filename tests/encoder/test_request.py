@@ -1,0 +1,176 @@
+"""One validator for the command line and for a dispatch: the same refusal from both, and nothing made."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+import typer
+
+from klaud import errors
+from klaud.cli import encoder as verbs
+from klaud.cli import main
+from klaud.encoder import model, request
+from tests.support import encoding
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+POLICY = model.Policy()
+
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    ("mode", {"mode": "c-interact"}, "mode 'c-interact' does not exist: a-interact and one-shot do"),
+    ("query mode", {"query-mode": "raw"}, "query mode 'raw' reads no reference: slayer does"),
+    ("framework", {"framework": "langgraph"}, "framework 'langgraph' does not exist: "),
+    (
+        "reader",
+        {"framework": "claude_sdk"},
+        "framework claude_sdk reads references and does not encode: it has nothing",
+    ),
+    ("rebuild", {"framework": "claude_sdk", "rebuild": True}, "rebuilding would take the reference away from it"),
+    ("database", {"database": "../x"}, "database '../x' is not a name"),
+    ("no database", {"database": ""}, "no database is named"),
+    ("dialect", {"dialect": "oracle"}, "dialect 'oracle' of database shop is not supported"),
+    ("budget", {"budget": "soon"}, "budget 'soon' is not a span of time"),
+    ("authentication", {"authentication": ""}, "needs one authentication, and neither was given"),
+]
+
+
+def options(change: dict[str, Any]) -> list[str]:
+    """Return the command line that asks for the same."""
+    given = {"database": "shop", "authentication": "api-key", **change}
+    words = ["--benchmark", "bench", "--databases", given.pop("database")]
+    if given.pop("rebuild", False):
+        words.append("--rebuild")
+    authentication = given.pop("authentication")
+    words += {"api-key": ["--api-key"], "subscription": ["--subscription-auth"], "": []}[authentication]
+    return [*words, *(word for name, value in given.items() for word in (f"--{name}", value))]
+
+
+@pytest.mark.parametrize(("change", "said"), [bad[1:] for bad in BAD], ids=[bad[0] for bad in BAD])
+def test_a_bad_request_is_refused_by_both_and_nothing_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], said: str
+) -> None:
+    given = {"database": "shop", "authentication": "api-key", **change}
+    with pytest.raises(errors.InputError) as caught:
+        request.check(request.from_change("bench", given), POLICY)
+    assert said in str(caught.value)
+    with pytest.raises(SystemExit) as ended:
+        main.main(["encode", *options(change), "--data", str(tmp_path), "--references", str(tmp_path / "refs")])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"database": "a", "extra": 1}, "has no 'extra' in its change"),
+        ({"database": 5}, "database of a candidate that encodes is not a text"),
+        ({"database": "a,b"}, "is one database"),
+        ({"database": "a", "rebuild": "yes"}, "rebuild of a candidate that encodes is neither true nor false"),
+    ],
+)
+def test_a_change_that_is_no_request_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(errors.InputError, match=said):
+        request.from_change("bench", change)
+
+
+def asked(**more: Any) -> request.Asked:
+    return request.Asked(**{"benchmark": "bench", "databases": "shop", "authentications": ("api-key",), **more})
+
+
+@pytest.mark.parametrize("mode", ["a-interact", "one-shot"])
+def test_both_modes_are_accepted(mode: str) -> None:
+    assert request.check(asked(mode=mode), POLICY).keys[0].database == "shop"
+
+
+def test_the_old_name_runs_the_new_framework_and_warns() -> None:
+    checked = request.check(asked(framework="pydantic_ai_otf_encode"), POLICY)
+    assert checked.framework == "claude_sdk_otf_encode"
+    assert checked.warnings == (
+        "framework pydantic_ai_otf_encode is the old name of claude_sdk_otf_encode, which runs",
+    )
+
+
+def test_authentication_is_chosen_and_only_once() -> None:
+    assert request.check(asked(), POLICY).authentication == "api-key"
+    with pytest.raises(errors.InputError, match="both were given"):
+        request.check(asked(authentications=("api-key", "subscription")), POLICY)
+    other = msgspec.structs.replace(POLICY, model="local-model")
+    assert request.check(asked(authentications=()), other).authentication == ""
+
+
+def test_what_encodes_is_one_predicate() -> None:
+    encodes = {name for name in request.FRAMEWORKS if request.encodes(name)}
+    assert encodes == {"scripted", "claude_sdk_otf_encode", "pydantic_ai_otf_encode"}
+    assert not request.encodes("unheard-of")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5h40m", 20400), ("90m", 5400), ("30s", 30), ("1h1m1s", 3661)])
+def test_spans(text: str, seconds: int) -> None:
+    assert request.check(asked(budget=text), POLICY).policy.budget_seconds == seconds
+    for bad in ("", "5", "m", "-1h", "0h", "5h 40m", "1e3s"):
+        with pytest.raises(errors.InputError):
+            request.span(bad)
+
+
+def test_databases_are_named_once() -> None:
+    with pytest.raises(errors.InputError, match="database a is named twice"):
+        request.check(asked(databases="a,b, a"), POLICY)
+    with pytest.raises(errors.InputError, match="more than 1000"):
+        request.check(asked(databases=",".join(f"d{n}" for n in range(1001))), POLICY)
+
+
+def cli(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = 0
+    try:
+        main.main(list(words))
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_command_line_encodes_checks_and_merges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    encoding.make(tmp_path, {0, 2, 8})
+    program = f"{sys.executable} -I -S {encoding.AGENT}"
+    common = ["--benchmark", "bench", "--references", str(tmp_path / "refs")]
+    inputs = ["--databases", "shop", "--data", str(tmp_path / "data")]
+    encode = ["encode", *common, *inputs, "--framework", "scripted", "--program", program]
+    code, out, err = cli(capsys, *encode)
+    assert code == 0
+    assert out.splitlines()[0].startswith("bench/shop: built, fingerprint ")
+    assert "2 encoded, 1 deferred, 0 error; 3 sessions, 3 attempts" in out
+    assert "  item 8 deferred: the definition names no rule that a query could follow" in out
+    assert "item 0: encoded" in err
+    code, out, _ = cli(capsys, *encode)
+    assert (code, out.startswith("bench/shop: already there")) == (0, True)
+    check = {"benchmark": "bench", "databases": "shop", "data": tmp_path / "data", "references": tmp_path / "refs"}
+    verbs.check_references(**check)
+    assert capsys.readouterr().out == "bench/shop: valid\n"
+    upload = tmp_path / "uploads" / "klaud-reference.bench.shop.sqlite"
+    upload.parent.mkdir()
+    (tmp_path / "refs" / "bench" / "shop").rename(upload)
+    code, out, _ = cli(capsys, "merge-references", str(upload.parent), *common)
+    assert (code, out.startswith("bench/shop: merged: of ")) == (0, True)
+    path = tmp_path / "refs" / "bench" / "shop" / "models" / "shop" / "lines.yaml"
+    path.write_text(path.read_text().replace("sum(gross_value)", "sum(gone)"))
+    with pytest.raises(typer.Exit) as ended:
+        verbs.check_references(**check)
+    assert ended.value.exit_code == 1
+    assert "shop.lines.gross_revenue does not run" in capsys.readouterr().out
+
+
+def test_a_failed_database_ends_with_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    encoding.make(tmp_path, {0})
+    code, out, _ = cli(
+        capsys, "encode", "--benchmark", "bench", "--databases", "absent,shop", "--data", str(tmp_path / "data"),
+        "--references", str(tmp_path / "refs"), "--framework", "scripted", "--program",
+        f"{sys.executable} -I -S {encoding.AGENT}",
+    )  # fmt: skip
+    assert code == 1
+    assert "bench/absent: error: there is no directory absent" in out
+    assert "bench/shop: built" in out
