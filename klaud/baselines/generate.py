@@ -269,12 +269,13 @@ class _Commit:
             batch, state = self._batch(pending, state, alone, settled=settled)
             answers = self._ask(batch, state, together=not alone.issuperset(batch))
             refused: commands.Refusal | None = None
+            before = frozenset(alone)
             for family, answer in answers.items():
                 result = self._judged(family, answer, state)
                 if isinstance(result, commands.Refusal):
                     refused = result
                     continue
-                if answer.shared and isinstance(result, model.NotGenerated) and family not in alone:
+                if answer.shared and isinstance(result, model.NotGenerated) and family not in before:
                     alone.update(batch)  # one broken family can fail a shared call: ask for each by itself
                     continue
                 settled = True

@@ -1,0 +1,450 @@
+"""Matrices from a real history's own generators: fallbacks, learning, shared calls, the cache, and what fails alone."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from klaud import errors
+from klaud.baselines import cache, generate, model, run, sandbox, settings
+from tests.support.benchmarks import ENTRIES, FAST, LAYOUTS, SPLIT, History, Repository, policy
+
+if TYPE_CHECKING:
+    import pathlib
+
+BOTH = (FAST, SPLIT)
+OLD = msgspec.structs.replace
+
+
+def made(
+    policy_: model.Policy,
+    source: Repository,
+    box: sandbox.Sandbox,
+    needs: dict[str, tuple[str, ...]],
+    folder: pathlib.Path | None = None,
+) -> model.Produced:
+    wanted = [model.Need(commit=commit, families=families) for commit, families in needs.items()]
+    return run.regenerate(policy_, wanted, git=source.objects, cache_folder=folder, box=box)
+
+
+def matrices(produced: model.Produced) -> dict[tuple[str, str], model.Matrix]:
+    assert all(isinstance(each, model.Matrix) for each in produced.matrices), produced.matrices
+    return {(each.commit, each.family): each for each in produced.matrices if isinstance(each, model.Matrix)}
+
+
+def only(produced: model.Produced) -> model.NotGenerated:
+    (found,) = produced.matrices
+    assert isinstance(found, model.NotGenerated), found
+    return found
+
+
+def script(body: str, **layout: Any) -> tuple[dict[str, str | None], model.Policy]:
+    """Return the files and the policy of a repository whose generator is a few lines of Python."""
+    fields: dict[str, Any] = {
+        "inputs": ("gen.py", "configs"),
+        "configs": ("configs/*",),
+        "commands": (("{python}", "{root}/gen.py", "--key", "{family}"),),
+        **layout,
+    }
+    files: dict[str, str | None] = {"gen.py": body, "configs/all.json": "{}"}
+    return files, policy(generator={"layouts": (settings.Layout(**fields),), "optional_arguments": ()})
+
+
+# -- layouts and fallbacks
+
+
+def test_each_period_of_the_history_is_generated_in_its_own_way(history: History, box: sandbox.Sandbox) -> None:
+    produced = made(policy(), history, box, dict.fromkeys((history.flat, history.without, history.with_option), BOTH))
+    found = matrices(produced)
+    for commit, layout, dropped in (
+        (history.flat, 1, ("--no-evals",)),
+        (history.without, 0, ("--no-evals",)),
+        (history.with_option, 0, ()),
+    ):
+        for family, key in ((FAST, "fast"), (SPLIT, "split")):
+            matrix = found[commit, family]
+            assert (matrix.layout, matrix.dropped) == (layout, dropped)
+            assert [{**entry, "family": None} for entry in matrix.entries] == [
+                {**entry, "family": None} for entry in ENTRIES[key]
+            ]
+
+
+def test_without_the_option_what_evaluations_want_is_dropped(history: History, box: sandbox.Sandbox) -> None:
+    evals = policy(generator={"optional_arguments": ()})
+    assert (
+        len(matrices(made(evals, history, box, {history.with_option: (FAST,)}))[history.with_option, FAST].entries) == 4
+    )
+    option = settings.OptionalArgument(argument="--throughput", meaning="throughput-only")
+    renamed = policy(generator={"optional_arguments": (option,)})
+    matrix = matrices(made(renamed, history, box, {history.with_option: (FAST,)}))[history.with_option, FAST]
+    assert (len(matrix.entries), matrix.dropped) == (2, ("--throughput",))
+
+
+def test_what_a_commit_knows_is_asked_once(history: History, box: sandbox.Sandbox, tmp_path: pathlib.Path) -> None:
+    families = tuple(f"configs/all.json:{key}" for key in ("fast", "split"))
+    first = made(policy(), history, box, {history.without: families}, tmp_path)
+    assert first.calls == 1 + 2  # one refusal teaches both
+    for path in (tmp_path / "matrices").rglob("*.gz"):
+        path.unlink()
+    again = made(policy(), history, box, {history.without: families}, tmp_path)
+    assert again.calls == 2  # remembered across processes
+    assert matrices(again) == matrices(first)
+
+
+def test_no_layout_and_no_known_command_are_said(history: History, box: sandbox.Sandbox) -> None:
+    none = policy(generator={"layouts": (LAYOUTS[1],)})
+    assert (
+        only(made(none, history, box, {history.tip: (FAST,)})).error == "no configured layout fits the commit's files"
+    )
+    wrong = msgspec.structs.replace(LAYOUTS[1], commands=LAYOUTS[1].commands[:1])
+    found = only(made(policy(generator={"layouts": (wrong,)}), history, box, {history.flat: (FAST,)}))
+    assert (found.code, found.error) == ("generator-failed", "it knows none of the configured commands")
+
+
+def test_a_commit_that_nobody_has_is_unavailable(history: History, box: sandbox.Sandbox) -> None:
+    assert only(made(policy(), history, box, {"1" * 40: (FAST,)})).code == "producer-unavailable"
+
+
+# -- failures, each one family's alone
+
+
+def test_a_broken_family_fails_alone(history: History, box: sandbox.Sandbox) -> None:
+    produced = made(policy(), history, box, {history.tip: (FAST, "configs/all.json:gone", SPLIT)})
+    codes = {each.family: getattr(each, "code", "made") for each in produced.matrices}
+    assert codes == {FAST: "made", SPLIT: "made", "configs/all.json:gone": "generator-failed"}
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "error"),
+    [
+        ("import sys; sys.exit('secret words')", "generator-failed", "exit status 1"),
+        ("import os; os.kill(os.getpid(), 9)", "generator-failed", "signal 9"),
+        ("print('{}')", "generator-output-invalid", "its output is no list"),
+        ("print('[1]')", "generator-output-invalid", "its output is no list of objects"),
+        ("print('[{}')", "generator-output-invalid", "its output is not JSON (DecodeError)"),
+        ("print('secret words')", "generator-output-invalid", "its output is not JSON (DecodeError)"),
+        ("", "generator-output-invalid", "its output is not JSON (DecodeError)"),
+        ("print('[' * 100000)", "generator-output-invalid", "its output is not JSON (RecursionError)"),
+        ("while True: pass", "generator-timeout", "it took longer than 1 s"),
+        ("print('x' * 2_000_000)", "generator-failed", "it printed more than it may"),
+    ],
+)
+def test_a_failure_is_named_without_a_word_of_the_child(
+    repository: Repository, body: str, code: str, error: str
+) -> None:
+    files, policy_ = script(body)
+    commit = repository.commit(files)
+    tight = sandbox.Sandbox(settings.Bounds(seconds=1, output_bytes=1_000_000))
+    generator = OLD(policy_.generator, bounds=settings.Bounds(seconds=1))
+    found = only(made(OLD(policy_, generator=generator), repository, tight, {commit: (FAST,)}))
+    assert (found.code, found.error) == (code, error)
+    assert "secret" not in msgspec.json.encode(found).decode()
+
+
+def test_a_program_that_is_missing_is_said(repository: Repository, box: sandbox.Sandbox) -> None:
+    files, policy_ = script("", commands=(("no-such-program", "{family}"),))
+    found = only(made(policy_, repository, box, {repository.commit(files): (FAST,)}))
+    assert found.error == "its program could not be started (FileNotFoundError)"
+
+
+def test_a_daemon_is_ended_and_counted_in_the_matrix(repository: Repository, box: sandbox.Sandbox) -> None:
+    body = "import os, time\nif os.fork() == 0:\n    os.setsid(); os.closerange(0, 3); time.sleep(30)\nprint('[]')"
+    files, policy_ = script(body)
+    commit = repository.commit(files)
+    assert matrices(made(policy_, repository, box, {commit: (FAST,)}))[commit, FAST].daemons == 1
+
+
+def test_a_generator_that_edits_its_inputs_is_refused_where_only_permissions_guard_them(
+    repository: Repository,
+) -> None:
+    """The weakest sandbox cannot hinder an owner: the edit is seen, and the next family gets fresh inputs."""
+    files, policy_ = script("print('[]')")
+    commit = repository.commit(files)
+
+    class Editing(sandbox.Sandbox):
+        def _method(self) -> Any:
+            return "group", 0, model.Isolation()
+
+        def run(self, argv: Any, *, tree: pathlib.Path, **rest: Any) -> sandbox.Outcome:
+            del rest
+            if "a" in argv:
+                (tree / "gen.py").chmod(0o644)
+                (tree / "gen.py").write_text("edited")
+            elif (tree / "gen.py").read_text() == "edited":
+                return sandbox.Outcome(exit=1, stdout=b"", stderr=b"")
+            return sandbox.Outcome(exit=0, stdout=b"[]", stderr=b"")
+
+    produced = made(
+        policy_, repository, Editing(settings.Bounds()), {commit: ("configs/all.json:a", "configs/all.json:b")}
+    )
+    found = {each.family[-1]: getattr(each, "error", "made") for each in produced.matrices}
+    assert found == {"a": "it changed the files that it was given", "b": "made"}
+
+
+def test_an_untold_fault_in_one_commit_spares_the_others(
+    history: History, box: sandbox.Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = history.objects
+    right = git.files
+    monkeypatch.setattr(git, "files", lambda commit: right(commit) if commit == history.tip else 1 // 0)
+    store = cache.Cache(None)
+    generation = generate.Generation(policy(), git=git, store=store, box=box)
+    needs = [model.Need(commit=commit, families=(FAST,)) for commit in (history.tip, history.flat)]
+    found = {each.commit: getattr(each, "code", "made") for each in generation.run(needs)}
+    assert found == {history.tip: "made", history.flat: "internal-error"}
+
+
+# -- several families in one process
+
+
+LISTED = msgspec.structs.replace(
+    LAYOUTS[0],
+    commands=(
+        (
+            "{python}",
+            "{root}/tools/matrix.py",
+            "test-config",
+            "--config-files",
+            "{configs}",
+            "--config-keys",
+            "{families}",
+        ),
+    ),
+    family_field="family",
+)
+
+
+def test_a_list_of_families_is_one_call(history: History, box: sandbox.Sandbox) -> None:
+    produced = made(policy(generator={"layouts": (LISTED,)}), history, box, {history.tip: BOTH})
+    assert produced.calls == 1
+    assert [len(matrices(produced)[history.tip, family].entries) for family in BOTH] == [2, 1]
+
+
+def test_a_broken_family_in_a_list_fails_alone(history: History, box: sandbox.Sandbox) -> None:
+    gone = "configs/all.json:gone"
+    produced = made(policy(generator={"layouts": (LISTED,)}), history, box, {history.tip: (*BOTH, gone)})
+    codes = {each.family: getattr(each, "code", "made") for each in produced.matrices}
+    assert codes == {FAST: "made", SPLIT: "made", gone: "generator-failed"}
+    assert produced.calls == 1 + 3
+
+
+def test_a_whole_matrix_is_one_call_for_all(repository: Repository, box: sandbox.Sandbox) -> None:
+    entries = [{"who": "a", "n": 1}, {"who": "b", "n": 2}, {"who": "a", "n": 3}]
+    files, policy_ = script(
+        f"print({json.dumps(entries)!r})", commands=(("{python}", "{root}/gen.py"),), family_field="who"
+    )
+    commit = repository.commit(files)
+    produced = made(policy_, repository, box, {commit: ("c.json:a", "c.json:b", "c.json:none")})
+    assert produced.calls == 1
+    assert [len(each.entries) for each in matrices(produced).values()] == [2, 1, 0]
+
+
+def test_the_driver_runs_all_families_in_one_process_with_the_same_result(
+    history: History, box: sandbox.Sandbox
+) -> None:
+    driven = tuple(msgspec.structs.replace(layout, driver="python") for layout in LAYOUTS)
+    needs = dict.fromkeys((history.flat, history.without, history.tip), BOTH)
+    one = made(policy(generator={"layouts": driven}), history, box, needs)
+    other = made(policy(), history, box, needs)
+    assert matrices(one) == matrices(other)
+    assert one.calls == 6  # 3, and a refusal for each thing to be learned
+    assert other.calls == 9
+
+
+DRIVEN = """
+import argparse, json, pathlib, sys, yaml
+parser = argparse.ArgumentParser(); parser.add_argument("--key"); parser.add_argument("--file")
+args = parser.parse_args()
+first = yaml.safe_load(pathlib.Path(args.file).read_text())
+first[args.key].append("edited in place")
+with open(args.file) as stream: again = yaml.load(stream, Loader=yaml.SafeLoader)
+if args.key == "slow":
+    while True: pass
+if args.key == "dead": sys.exit("no " + args.key)
+if args.key == "loud": raise ValueError("x")
+print(json.dumps([{"n": each} for each in again[args.key]]))
+"""
+
+
+def test_the_driver_keeps_jobs_apart_and_bounded(repository: Repository, box: sandbox.Sandbox) -> None:
+    keys = ("one", "dead", "two", "loud", "slow", "three")
+    files, policy_ = script(
+        DRIVEN, commands=(("{python}", "{root}/gen.py", "--key", "{family}", "--file", "{configs}"),), driver="python",
+        configs=("configs/all.yaml",),
+    )  # fmt: skip
+    text = "".join(f"{key}: [{key}-1, {key}-2]\n" for key in keys)
+    commit = repository.commit({**files, "configs/all.yaml": text})
+    quick = OLD(policy_, generator=OLD(policy_.generator, bounds=settings.Bounds(seconds=2)))
+    produced = made(quick, repository, box, {commit: tuple(f"configs/all.yaml:{key}" for key in keys)})
+    found = {
+        each.family.partition(":")[2]: [entry["n"] for entry in each.entries]
+        if isinstance(each, model.Matrix)
+        else each.error
+        for each in produced.matrices
+    }
+    assert found == {
+        "one": ["one-1", "one-2"], "two": ["two-1", "two-2"], "three": ["three-1", "three-2"],
+        "dead": "exit status 1", "loud": "exit status 1", "slow": "it took longer than 2 s",
+    }  # fmt: skip
+    assert produced.calls == 1
+
+
+def test_lines_of_json_are_a_matrix_too(repository: Repository, box: sandbox.Sandbox) -> None:
+    files, policy_ = script('print(\'{"a": 1}\\n\\n{"a": 2}\')', output="jsonl")
+    commit = repository.commit(files)
+    assert [
+        entry["a"] for entry in matrices(made(policy_, repository, box, {commit: (FAST,)}))[commit, FAST].entries
+    ] == [1, 2]
+
+
+# -- the cache
+
+
+@pytest.fixture(scope="module")
+def filled(
+    history: History, box: sandbox.Sandbox, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[model.Produced, pathlib.Path]:
+    """A cache with both families of the newest commit, and how they came out."""
+    folder = tmp_path_factory.mktemp("cache")
+    return made(policy(), history, box, {history.tip: BOTH}, folder), folder
+
+
+def test_what_is_cached_starts_nothing(history: History, box: sandbox.Sandbox, tmp_path: pathlib.Path) -> None:
+    first = made(policy(), history, box, {history.tip: BOTH}, tmp_path)
+    again = made(policy(), history, box, {history.tip: BOTH}, tmp_path)
+    assert (first.cached, again.cached, again.calls, again.rebuilt) == (0, 2, 0, 0)
+    assert [OLD(each, cached=False) for each in again.matrices if isinstance(each, model.Matrix)] == list(
+        first.matrices
+    )
+
+
+def test_commits_with_the_same_inputs_share_the_cache(
+    repository: Repository, box: sandbox.Sandbox, tmp_path: pathlib.Path
+) -> None:
+    files, policy_ = script("print('[]')")
+    first, second = repository.commit(files), repository.commit({"README": "other"})
+    made(policy_, repository, box, {first: (FAST,)}, tmp_path)
+    assert made(policy_, repository, box, {second: (FAST,)}, tmp_path).calls == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"salt": "2"},
+        {"environment": {"MODE": "x"}},
+        {"optional_arguments": (settings.OptionalArgument(argument="--no-evals", meaning="same-output"),)},
+        {"layouts": (OLD(LAYOUTS[0], configs=("configs/*",)),)},
+    ],
+)
+def test_whatever_matters_is_in_the_key(
+    history: History,
+    box: sandbox.Sandbox,
+    filled: tuple[model.Produced, pathlib.Path],
+    tmp_path: pathlib.Path,
+    change: Any,
+) -> None:
+    shutil.copytree(filled[1], tmp_path, dirs_exist_ok=True)
+    assert made(policy(), history, box, {history.tip: (FAST,)}, tmp_path).cached == 1
+    assert made(policy(generator=change), history, box, {history.tip: (FAST,)}, tmp_path).cached == 0
+
+
+def test_a_changed_input_or_family_is_another_key(
+    repository: Repository, box: sandbox.Sandbox, tmp_path: pathlib.Path
+) -> None:
+    files, policy_ = script("print('[]')")
+    first = repository.commit(files)
+    made(policy_, repository, box, {first: (FAST,)}, tmp_path)
+    changed = repository.commit({"configs/new.json": "{}"})
+    executable = repository.commit({"gen.py": "print('[]')", "configs/new.json": None}, executable=("gen.py",))
+    for commit, family in ((first, SPLIT), (changed, FAST), (executable, FAST)):
+        assert made(policy_, repository, box, {commit: (family,)}, tmp_path).cached == 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage", "empty", "other-key", "edited", "bomb"])
+def test_a_damaged_entry_is_made_anew(
+    history: History,
+    box: sandbox.Sandbox,
+    filled: tuple[model.Produced, pathlib.Path],
+    tmp_path: pathlib.Path,
+    damage: str,
+) -> None:
+    first, folder = filled
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    paths = sorted((tmp_path / "matrices").rglob("*.gz"))
+    whole = paths[0].read_bytes()
+    text = gzip.decompress(whole)
+    paths[0].write_bytes(
+        {
+            "cut": whole[:-20],
+            "garbage": b"not gzip at all",
+            "empty": b"",
+            "other-key": paths[1].read_bytes(),
+            "edited": gzip.compress(text.replace(b"fp8", b"fp9")),
+            "bomb": gzip.compress(b"[" * (3 * cache.MAX_ENTRY)),
+        }[damage]
+    )
+    again = made(policy(), history, box, {history.tip: BOTH}, tmp_path)
+    assert (again.rebuilt, again.cached, again.calls) == (1, 1, 1)
+    assert [OLD(each, cached=False) for each in again.matrices if isinstance(each, model.Matrix)] == list(
+        first.matrices
+    )
+    assert made(policy(), history, box, {history.tip: BOTH}, tmp_path).cached == 2
+
+
+def test_the_suite_catches_a_cache_that_believes_its_files(tmp_path: pathlib.Path) -> None:
+    """The broken twin reads the body and looks at neither digest nor key."""
+    store = cache.Cache(tmp_path)
+    store.put("aa" * 32, cache.Entry(entries=({"n": 1},)))
+    place = next((tmp_path / "matrices").rglob("*.gz"))
+    edited = gzip.decompress(place.read_bytes()).replace(b'"n":1', b'"n":2')
+    place.write_bytes(gzip.compress(edited))
+    believed = msgspec.json.decode(
+        msgspec.json.decode(edited)["body"] and msgspec.json.encode(msgspec.json.decode(edited)["body"])
+    )
+    assert believed["entries"] == [{"n": 2}]
+    assert store.matrix("aa" * 32) is None
+
+
+def test_many_writers_and_readers_of_one_key_never_meet_half_a_file(tmp_path: pathlib.Path) -> None:
+    key, entry = "bb" * 32, cache.Entry(entries=tuple({"n": n} for n in range(2000)))
+    stores = [cache.Cache(tmp_path) for _ in range(8)]
+    wrong: list[object] = []
+
+    def work(store: cache.Cache, *, write: bool) -> None:
+        for _ in range(40):
+            if write:
+                store.put(key, entry)
+            elif (found := store.matrix(key)) != entry or store.rebuilt:
+                wrong.append(found)
+
+    stores[0].put(key, entry)
+    threads = [
+        threading.Thread(target=work, args=(store,), kwargs={"write": number % 2 == 0})
+        for number, store in enumerate(stores)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert not list(tmp_path.rglob(".new-*"))
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_time(
+    history: History, box: sandbox.Sandbox, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    produced = made(policy(), history, box, {history.tip: (FAST,)}, tmp_path / "file")
+    assert len(matrices(produced)) == 1
+
+
+def test_required_isolation_starts_nothing_without_walls(history: History) -> None:
+    weak = sandbox.Sandbox(settings.Bounds(), required=True, levels=(), bubblewrap="")
+    with pytest.raises(errors.MissingToolError):
+        made(policy(), history, weak, {history.tip: (FAST,)})
