@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import functools
 import io
 import os
 import signal
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -108,7 +109,7 @@ def _is_docstring(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _changes(node: ast.AST) -> Iterator[object]:
+def _changes(node: ast.AST) -> Iterator[Callable[[], str]]:
     """Yield, for a node, functions that each change it in place and say how."""
     match node:
         case ast.Compare(ops=[op]) if type(op) in COMPARE:
@@ -116,11 +117,11 @@ def _changes(node: ast.AST) -> Iterator[object]:
         case ast.BoolOp(op=ast.And()):
             yield lambda: _set(node, "op", ast.Or(), "and became or")
             for index in range(len(node.values)):
-                yield lambda index=index: _drop_value(node, index)
+                yield functools.partial(_drop_value, node, index)
         case ast.BoolOp(op=ast.Or()):
             yield lambda: _set(node, "op", ast.And(), "or became and")
             for index in range(len(node.values)):
-                yield lambda index=index: _drop_value(node, index)
+                yield functools.partial(_drop_value, node, index)
         case ast.UnaryOp(op=ast.Not()):
             yield lambda: _drop_not(node)
         case ast.If() | ast.IfExp():
@@ -128,8 +129,8 @@ def _changes(node: ast.AST) -> Iterator[object]:
             yield lambda: _set(node, "test", ast.Constant(False), "condition always false")  # noqa: FBT003 - a node's value
         case ast.Constant(value=bool() as value):
             yield lambda: _set(node, "value", not value, f"{value} flipped")
-        case ast.Constant(value=int() as value):
-            yield lambda: _set(node, "value", value + 1, f"{value} became {value + 1}")
+        case ast.Constant(value=int() as number):
+            yield lambda: _set(node, "value", int(number) + 1, f"{number} became {int(number) + 1}")
         case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
             yield lambda: _set(node, "value", ast.Constant(None), "returns None")
         case _:

@@ -24,10 +24,7 @@ ACTS: dict[str, Callable[[Built], object]] = {
     "comment": lambda b: b.scene.world.comment(number(b), "wait", by=b.scene.world.alice),
     "ghost's comment": lambda b: b.scene.world.comment(number(b), "wait", by=None),
     "close": lambda b: b.scene.world.close(number(b), by=b.scene.world.alice),
-    "reopen": lambda b: (
-        b.scene.world.close(number(b), by=b.scene.world.alice),
-        b.scene.world.reopen(number(b), by=b.scene.world.alice),
-    ),
+    "reopen": lambda b: close_and_reopen(b),  # noqa: PLW0108 - defined below
     "rename": lambda b: b.scene.world.rename(number(b), "better", by=b.scene.world.alice),
     "edit": lambda b: b.scene.world.edit_body(number(b), "better", by=b.scene.world.alice),
     "un-draft": lambda b: b.scene.world.ready(number(b), by=b.scene.world.alice),
@@ -45,6 +42,13 @@ def number(built: Built) -> int:
 def branch(built: Built) -> str:
     assert built.main is not None
     return built.main.branch
+
+
+def close_and_reopen(built: Built) -> None:
+    """Close the draft and think better of it."""
+    world = built.scene.world
+    world.close(number(built), by=world.alice)
+    world.reopen(number(built), by=world.alice)
 
 
 def rerun(built: Built) -> None:

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from klaud import names
+from klaud.github import model as github
 from klaud.leases import model as leases
 from klaud.recovery import model
-from tests.support import memory_gateway, memory_invariants, memory_scenes
+from tests.support import memory_invariants, memory_scenes
 from tests.support.memory_scenes import Scene
 from tests.support.memory_standard import STANDARD, Built
 from tests.support.memory_world import Call, Spoil
@@ -337,7 +338,7 @@ def test_l100_a_foreign_bots_marker_counts_for_nothing() -> None:
 def test_a_name_that_ends_like_a_bots_is_a_person() -> None:
     """Accounts are known by id and GitHub's own type, never by a name's ending."""
     scene, made = abandoned()
-    impostor = memory_gateway.model.Account(id=777, login="klaud-bot[bot]")
+    impostor = github.Account(id=777, login="klaud-bot[bot]")
     scene.world.comment(made.number or 0, "close this", by=impostor)
     assert row(scene.sweep(), made.key) == "6"
 

@@ -234,8 +234,8 @@ def test_a_run_is_over_only_when_completed() -> None:
     """Every other word is alive; approval is alive; not read is unknown."""
     for word in ("queued", "in_progress", "requested", "waiting", "pending", "levitating", ""):
         assert isinstance(alive(run(status=word, conclusion=None)), model.Alive)
-    for word in ("success", "failure", "cancelled", "skipped", "timed_out", "neutral", "stale", "odd", None):
-        assert isinstance(alive(run(conclusion=word)), model.Gone)
+    for end in ("success", "failure", "cancelled", "skipped", "timed_out", "neutral", "stale", "odd", None):
+        assert isinstance(alive(run(conclusion=end)), model.Gone)
     assert isinstance(alive(run(conclusion="action_required")), model.Alive)
     assert isinstance(alive(ask=8), model.Unknown)
 

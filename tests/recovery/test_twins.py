@@ -285,7 +285,7 @@ def NOTHING(*_: object) -> None:  # noqa: N802 - stands for a guard that is not 
 
 TWINS: dict[str, tuple[list[tuple[object, str, Any]], Callable[[], list[str]]]] = {
     "a store that ignores expected": (
-        [(memory_scenes.memory_gateway.memory_refs, "MemoryRefStore", CarelessStore)],
+        [(memory_refs, "MemoryRefStore", CarelessStore)],
         swapped_refs,
     ),
     "errors are gone": ([(rules_liveness, "of_run", _errors_are_gone)], unread_holder),

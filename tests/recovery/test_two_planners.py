@@ -143,12 +143,13 @@ def test_a_late_session_is_fenced_off(seed: int) -> None:
     late_store = store(scene, "late")
     held = late_store.look(scene.names.claim(names.family_of(made.candidate)))
     assert isinstance(held, leases.Held)
-    assert isinstance(held.record, leases.Claim)
+    record = held.record
+    assert isinstance(record, leases.Claim)
     results: list[object] = []
 
     def late() -> None:
         for _ in range(3):
-            results.append(late_store.swap_claim(held, held.record))  # noqa: PERF401 - each attempt is a call of its own
+            results.append(late_store.swap_claim(held, record))  # noqa: PERF401 - each attempt is a call of its own
 
     scheduler = Scheduler(scene.world, seed)
     scheduler.run({"sweep": scene.sweep, "late": late})

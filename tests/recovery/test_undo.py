@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from klaud import names
+from klaud.leases import model as leases
 from klaud.recovery import explain, undo
 from tests.support.memory_scenes import Made, Scene
 from tests.support.memory_world import Spoil
@@ -87,9 +88,7 @@ def test_what_is_somebody_elses_is_left() -> None:
     assert scene.world.state.refs == before
 
 
-def _claim(scene: Scene, made: Made) -> object:
-    from klaud.leases import model as leases  # noqa: PLC0415 - only this helper
-
+def _claim(scene: Scene, made: Made) -> leases.Claim:
     holder = leases.Holder(run_id=scene.me.run_id if scene.me else 1, attempt=1)
     return leases.Claim(
         at=scene.world.time,
