@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from klaud import errors
-from klaud.baselines import decide, lookup, model, schema, settings
+from klaud.baselines import codec, decide, lookup, model, schema, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -199,6 +199,11 @@ def _judged(bundle: Bundle) -> model.Verdict:
     ).verdicts[0]
 
 
+def _row_digest(row: model.Row) -> str:
+    metrics = dict(sorted(row.metrics.items()))
+    return codec.row_digest(row.identity, metrics, row.run_url, row.date, row.fingerprint or "")
+
+
 def read(data: bytes) -> Bundle:
     """Return a bundle's content. InputError where it is none, or one of a newer klaud."""
     if len(data) > MAX_BYTES:
@@ -218,7 +223,10 @@ def check(data: bytes) -> Checked:
     except (msgspec.MsgspecError, ValueError, OSError, EOFError, zlib.error, KeyError, IndexError, TypeError) as error:
         raise errors.InputError(f"the bundle's inputs cannot be judged: {type(error).__name__}") from None
     problem = ""
-    if again != bundle.verdict:
+    changed = [row for row in bundle.rows if _row_digest(row) != row.digest]
+    if changed:
+        problem = f"{len(changed)} row(s) are not what their digests say"
+    elif again != bundle.verdict:
         problem = (
             f"the inputs give {again.verdict}, and the bundle says {bundle.verdict.verdict}, or its reasons differ"
         )

@@ -82,6 +82,14 @@ def _default(field: schema.Reader) -> model.Value:
     return value
 
 
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def row_digest(values: model.Identity, metrics: Mapping[str, float], url: str, date: str, fingerprint: str) -> str:
+    """Return the SHA-256 hex of a row's canonical text. ``metrics`` in the order of their names."""
+    return hashlib.sha256(_encode((values, metrics, url, date, fingerprint))).hexdigest()
+
+
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
@@ -104,7 +112,6 @@ class RowCodec:
         self._date = schema.paths(rows.date, "date")
         self._fingerprint = schema.paths(rows.fingerprint, "recipe_fingerprint")
         self._known = {place.keys[0] for reader in plan.readers for place in reader.row}
-        self._encode = msgspec.json.Encoder(order="deterministic").encode
 
     def decode(self, raw: Any, index: int) -> model.Row | model.Malformed:
         """Return one row as a record, or what is wrong with it."""
@@ -119,7 +126,7 @@ class RowCodec:
         url = schema.look(raw, self._run_url)
         url = url[:MAX_TEXT] if isinstance(url, str) else ""
         match = self._address.fullmatch(url)
-        digest = hashlib.sha256(self._encode((values, metrics, url, date, fingerprint))).hexdigest()
+        digest = row_digest(values, metrics, url, date, fingerprint)
         return model.Row(
             index=index,
             digest=digest,

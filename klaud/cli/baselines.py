@@ -73,6 +73,9 @@ def regenerate(  # noqa: PLR0917 - the options of a command
 
 def verify(  # noqa: PLR0917 - the options of a command
     bundle: Annotated[Path | None, typer.Option("--bundle", help="Evidence bundle to judge again.")] = None,
+    digest: Annotated[
+        str, typer.Option("--digest", help="What the bundle's digest must be (it is in the ledger).")
+    ] = "",
     rows: Annotated[Path | None, typer.Option("--rows", help="Published rows: JSON list or JSONL.")] = None,
     matrix: Annotated[Path | None, typer.Option("--matrix", help="A generator's output: JSON list or JSONL.")] = None,
     family: Annotated[str, typer.Option("--family", help="The family, <file>:<key>, that the matrix is of.")] = "",
@@ -89,6 +92,9 @@ def verify(  # noqa: PLR0917 - the options of a command
         typer.echo(render.explain_verdict(checked.verdict))
         if checked.problem:
             typer.echo(f"not repeated: {checked.problem}")
+            raise typer.Exit(1)
+        if digest and digest != checked.digest:
+            typer.echo(f"another bundle: its digest is {checked.digest}, not {digest}")
             raise typer.Exit(1)
         typer.echo(f"repeated from the bundle alone, same bytes: {checked.digest}")
         return
