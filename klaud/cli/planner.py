@@ -80,13 +80,21 @@ def validate(
         raise typer.Exit(errors.InputError.exit_status)
 
 
-def preflight(out: OutOption = OUT, config: ConfigOption = None) -> None:
-    """Check identity, rights and workflows before anything is spent, and write what is remembered of families."""
+def preflight(
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Also write families.json there; do so after recover, whose releases it must see."),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Check identity, rights and workflows before anything is spent."""
     from klaud.cli import live as lives
 
     live = lives.open_live(config)
-    _preflight(live)
-    _remembered(live, out)
+    found = _preflight(live)
+    typer.echo(f"preflight: {len(found)} checks, all is well")
+    if out is not None:
+        _remembered(live, out)
 
 
 def plan(  # noqa: PLR0917 - the options of a command
@@ -109,7 +117,8 @@ def plan(  # noqa: PLR0917 - the options of a command
     folder = source or out
     loaded = lives.load_config(config if config is not None else _beside(root))
     _refuse_paused(loaded)
-    memory = files.read(folder, files.MEMORY, model.Memory, made_by="klaud preflight")
+    memory = files.read(folder, files.MEMORY, model.Memory, made_by="klaud preflight --out")
+    _refuse_stale(memory, _recovery(folder))
     _plan(loaded, memory, _in_recovery(folder), root=root, cache=cache, seed=seed, only=family or (), out=out)
 
 
@@ -293,6 +302,15 @@ def _remembered(live: lives.Live, out: Path) -> model.Memory:
     memory = observe.memory(live.store.snapshot(), pulls, repository=live.repository, at=live.clock.now())
     files.write(out, files.MEMORY, memory)
     return memory
+
+
+def _refuse_stale(memory: model.Memory, swept: recovery.Report | None) -> None:
+    """Refuse a memory from before the sweep: it still has the claims and drafts that the sweep has settled."""
+    from klaud.planner import files, observe
+
+    if swept is not None and memory.at < observe.time_text(swept.at):
+        message = f"{files.MEMORY} was read before {RECOVERY} was written"
+        raise errors.InputError(message, advice="Run klaud preflight --out after klaud recover; nothing was planned.")
 
 
 def _in_recovery(folder: Path) -> dict[str, str]:

@@ -1,11 +1,13 @@
 """Is this planner run who it should be, and may it do what it will have to? Reads only; nothing is spent.
 
 Own run first, then identity, then rights, then the workflows. A wrong identity or a lacking right is an error that stops
-the wave (``stops``), with what to change; what merely could not be read is told and stops nothing that does not rest on it.
+the wave (``stops``), with what to change; what could not be read stops it too, as a temporary failure: who one is and what
+one may is never assumed.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -46,25 +48,29 @@ def checks(
 ) -> tuple[Check, ...]:
     """Return every check, in order. ``ref``: the git ref that this run was started on, where it is known."""
     found = list(_paused(paused))
-    for check in (
+    made: tuple[Callable[[], Iterable[Check]], ...] = (
         lambda: _own_run(gateway, me),
         lambda: _identity(gateway, bot),
         lambda: _repository(gateway, ref),
         lambda: _refs(list_refs),
-        *((lambda name=name: _workflow(gateway, name)) for name in workflows),
-    ):
-        found += _guarded(check)
+        *(functools.partial(_workflow, gateway, name) for name in workflows),
+    )
+    for check in made:
+        try:
+            found += check()
+        except errors.ForbiddenError as error:
+            found.append(Check(name="rights", result="wrong", what=str(error), fix=error.advice, stops=True, status=3))
+        except errors.KlaudError as error:
+            found.append(_unread(error))
+            if isinstance(error, errors.RetryLaterError):
+                break  # the retry policy has waited once already; the other reads would each wait again
     return tuple(found)
 
 
-def _guarded(check: Callable[[], Iterable[Check]]) -> list[Check]:
-    """Turn a failing read into a check of its own: one that cannot be made never hides the others."""
-    try:
-        return list(check())
-    except errors.ForbiddenError as error:
-        return [Check(name="rights", result="wrong", what=str(error), fix=error.advice, stops=True, status=3)]
-    except errors.KlaudError as error:
-        return [Check(name="reading", result="unknown", what=str(error), fix=error.advice, status=error.exit_status)]
+def _unread(error: errors.KlaudError) -> Check:
+    return Check(
+        name="reading", result="unknown", what=str(error), fix=error.advice, stops=True, status=error.exit_status
+    )
 
 
 def _paused(why: str | None) -> Iterable[Check]:

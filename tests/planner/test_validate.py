@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from klaud import config, names
+from klaud import config
 from klaud.github import model as github
 from klaud.leases import model as leases
 from klaud.planner import preflight, validate
@@ -204,14 +204,20 @@ def test_a_disabled_workflow_and_a_token_that_may_not_push_stop_too() -> None:
     assert checks(on, me)["rights"].stops
 
 
-def test_a_read_that_fails_hides_no_other_check() -> None:
+def test_a_host_that_cannot_be_read_stops_the_wave_as_a_temporary_failure_after_one_try() -> None:
     on, me = world()
     on.rules.append(lambda call: Spoil.FAIL if call.name == "account" else None)
-    found = checks(on, me, bot=5)
-    assert found["reading"].result == "unknown"
-    assert found["workflow"].result == "ok"
+    found = checks(on, me)
+    assert (found["reading"].result, found["reading"].stops, found["reading"].status) == ("unknown", True, 75)
+    assert "workflow" not in found
+    assert len(on.calls) == 2
+
+
+def test_a_lacking_right_hides_no_other_check() -> None:
     on, me = world()
     on.denied.add("actions:read")
-    found = checks(on, me)
-    assert found["rights"].stops or found["rights"].result == "ok"
-    assert names.DEFAULT_PREFIX == "refs/klaud"
+    found = preflight.checks(memory_gateway.gateway(on), bot=5, me=me, workflows=[], list_refs=dict, paused=None)
+    assert [(one.name, one.result) for one in found if one.result != "ok"] == [
+        ("rights", "wrong"),
+        ("identity", "wrong"),
+    ]
