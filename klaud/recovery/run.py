@@ -280,7 +280,7 @@ def after(hand: Hand) -> decide_leaks.After:
         verdict=hand.verdict,
         claims=0 if lease or hand.settled else sum(map(stands, claims)),
         leases=sum(map(stands, held)),
-        branches=0 if lease or hand.settled or case.branch is None else int(stands(case.branch_ref)),
+        branches=0 if lease or hand.settled or hand.kept or case.branch is None else int(stands(case.branch_ref)),
         drafts=0 if lease or hand.settled or hand.closed or hand.kept else len(drafts),
     )
 
