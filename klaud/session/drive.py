@@ -60,6 +60,7 @@ class Turn:
     policy: model.Policy
     watch: Callable[[], model.Fault]
     log: Callable[[str], None]
+    listed: Callable[[], list[dict[str, Any]]] = mcp.listed
 
 
 def run(turn: Turn) -> model.TurnEnd:
@@ -188,7 +189,7 @@ class _Loop:
             return
         match request.get("subtype"):
             case "mcp_message" if request.get("server_name") == mcp.SERVER and isinstance(request.get("message"), dict):
-                asked = mcp.answer(request["message"])
+                asked = mcp.answer(request["message"], self.turn.listed)
                 if not isinstance(asked, mcp.Call):
                     self._respond(number, {"mcp_response": asked})
                 elif len(self.open) >= TOOLS_OPEN:

@@ -6,15 +6,15 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from klaud import errors
-from klaud.session import drive, process
+from klaud.session import drive, mcp, process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from klaud.session import model, sandbox, work
+    from klaud.session import model, sandbox
 
 _ALIASES: dict[str, model.Framework] = {"pydantic_ai_otf_encode": "claude_sdk_otf_encode"}
 _ENCODERS = frozenset({"claude_sdk_otf_encode"})
@@ -59,12 +59,26 @@ def needs_sdk(name: model.Framework) -> bool:
     return canonical(name) in _WITH_MODEL
 
 
+class Place(Protocol):
+    """Where an agent works (``work.Work``): what it may write, and in it its tree and its home."""
+
+    @property
+    def agent_root(self) -> Path: ...  # noqa: D102 - see above
+    @property
+    def tree(self) -> Path: ...  # noqa: D102 - see above
+    @property
+    def home(self) -> Path: ...  # noqa: D102 - see above
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ask:
-    """What a framework needs to run one turn."""
+    """What a framework needs to run one turn.
+
+    ``listed`` gives klaud's tools with their schemas, ``own_tools`` the agent program's own ones that it may use.
+    """
 
     sandbox: sandbox.Sandbox
-    work: work.Work
+    work: Place
     prompt: str
     tools: drive.Tools
     policy: model.Policy
@@ -74,6 +88,8 @@ class Ask:
     spent_tokens: int = 0
     spent_microdollars: int = 0
     environ: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    listed: Callable[[], list[dict[str, Any]]] = mcp.listed
+    own_tools: tuple[str, ...] = ("Bash", "Edit", "Glob", "Grep", "MultiEdit", "Read", "Write", "TodoWrite")
 
 
 def run_turn(ask: Ask) -> model.TurnEnd:
@@ -96,11 +112,12 @@ def run_turn(ask: Ask) -> model.TurnEnd:
             policy=ask.policy,
             watch=ask.watch,
             log=ask.log,
+            listed=ask.listed,
         )
     )
 
 
-def scripted_start(place: work.Work, policy: model.Policy) -> process.Start:
+def scripted_start(place: Place, policy: model.Policy) -> process.Start:
     """Return how the scripted agent is started in the session's work tree."""
     python = os.path.realpath(sys.executable)
     script = ("--script", str(Path(policy.script).resolve())) if policy.script else ()

@@ -6,11 +6,14 @@ tool call runs where the caller wants it to; this module only reads the request 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from klaud.session import model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SERVER = "klaud"
 """The server's name; the agent sees the tools as ``mcp__klaud__<tool>``."""
@@ -68,7 +71,7 @@ def read(name: str, arguments: object) -> model.ToolRequest | str:
     return request
 
 
-def answer(message: dict[str, Any]) -> dict[str, Any] | Call:
+def answer(message: dict[str, Any], tools: Callable[[], list[dict[str, Any]]] = listed) -> dict[str, Any] | Call:
     """Return the answer to one message, or the Call that has to be carried out first (see ``answered``)."""
     method, number = message.get("method"), message.get("id")
     if number is None:
@@ -85,7 +88,7 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | Call:
     if method == "ping":
         return _result(number, {})
     if method == "tools/list":
-        return _result(number, {"tools": listed()})
+        return _result(number, {"tools": tools()})
     if method == "tools/call":
         parameters = message.get("params")
         if isinstance(parameters, dict):

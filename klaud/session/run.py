@@ -286,17 +286,7 @@ class _Session:
         self.book.append(*records)
 
     def _park(self, waiting: tools.Waiting, turn: model.TurnEnd, tried: tuple[leases.Attempted, ...]) -> SessionEnd:
-        now = self.world.clock.now()
-        self.book.append(leases.Parked(at=now, on=waiting.on, why=waiting.why, head=self.book.view.head, tried=tried))
-        record = self.book.claim.record
-        if not isinstance(record, leases.Claim):
-            message = "the book's claim is no claim"
-            raise errors.BugError(message)
-        parked = leases.ParkedHolder(on=waiting.on, by=self.host.holder, why=waiting.why)
-        answer = self.world.store.swap_claim(
-            self.book.claim, msgspec.structs.replace(record, at=now, holder=None, parked=parked)
-        )
-        if isinstance(answer, stores.Lost):
+        if not park(self.host, self.book, waiting, tried):
             return Stopped("the claim was lost while parking", turn)
         return Parked(waiting.on, waiting.why, turn)
 
@@ -305,6 +295,19 @@ class _Session:
         if isinstance(answer, decide_outcome.NotYet) and turn is not None:
             return self._park(tools.Waiting(answer.runs, "final-run"), turn, ())
         return Ended(answer, turn)
+
+
+def park(host: Host, book: ledgers.Book, waiting: tools.Waiting, tried: tuple[leases.Attempted, ...]) -> bool:
+    """Let the session wait: its ledger says so first, then its claim. False when the claim was lost in between."""
+    now = host.settling.clock.now()
+    book.append(leases.Parked(at=now, on=waiting.on, why=waiting.why, head=book.view.head, tried=tried))
+    record = book.claim.record
+    if not isinstance(record, leases.Claim):
+        message = "the book's claim is no claim"
+        raise errors.BugError(message)
+    parked = leases.ParkedHolder(on=waiting.on, by=host.holder, why=waiting.why)
+    renewed = msgspec.structs.replace(record, at=now, holder=None, parked=parked)
+    return isinstance(host.settling.store.swap_claim(book.claim, renewed), stores.Won)
 
 
 _CLAIMABLE: dict[str, leases.OutcomeClass] = {

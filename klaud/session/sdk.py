@@ -42,7 +42,6 @@ PROBE_SECONDS = 0.2
 """Between two looks at the MCP servers after entry: they are pending for a moment."""
 RECEIVE_SECONDS = 0.25
 """How long one look of the transport blocks a worker thread."""
-BUILT_IN_TOOLS = ("Bash", "Edit", "Glob", "Grep", "MultiEdit", "Read", "Write", "TodoWrite")
 
 Event: TypeAlias = "tuple[Literal['entered', 'message', 'ended', 'foreign', 'opened', 'closed'], Any]"
 
@@ -153,10 +152,10 @@ def _environment(ask: frameworks.Ask, url: str, key: str, kind: str = "api-key")
 def _start(ask: frameworks.Ask, program: Path, key: str, kind: str, port: str) -> process.Start:
     policy = ask.policy
     servers = json.dumps({"mcpServers": {mcp.SERVER: {"type": "sdk", "name": mcp.SERVER}}})
-    allowed = ",".join([*BUILT_IN_TOOLS, *(f"mcp__{mcp.SERVER}__{name}" for name in mcp.TOOLS)])
+    allowed = ",".join([*ask.own_tools, *(f"mcp__{mcp.SERVER}__{entry['name']}" for entry in ask.listed())])
     argv = [
         str(program), "--output-format", "stream-json", "--input-format", "stream-json", "--verbose",
-        "--permission-mode", "acceptEdits", "--tools", ",".join(BUILT_IN_TOOLS), "--allowedTools", allowed,
+        "--permission-mode", "acceptEdits", "--tools", ",".join(ask.own_tools), "--allowedTools", allowed,
         "--mcp-config", servers, "--strict-mcp-config", "--setting-sources=", "--max-turns", str(policy.steps),
     ]  # fmt: skip
     if policy.model:
@@ -268,7 +267,7 @@ class _Turn:
             self.blocked += 1
             return {"decision": "block", "reason": missing}
 
-        server = sdk.create_sdk_mcp_server(mcp.SERVER, tools=[self._tool(entry) for entry in mcp.listed()])
+        server = sdk.create_sdk_mcp_server(mcp.SERVER, tools=[self._tool(entry) for entry in self.ask.listed()])
         return sdk.ClaudeAgentOptions(
             mcp_servers={mcp.SERVER: server},
             hooks={"Stop": [sdk.HookMatcher(hooks=[may_stop])]},  # type: ignore[list-item]

@@ -63,6 +63,21 @@ IDENTITY = settings.Schema(
 )
 
 
+def packed_results(data: bytes, name: str = "results.json") -> bytes:
+    """Return a results artifact's zip."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr(name, data)
+    return packed.getvalue()
+
+
+def put_artifact(world: memory_world.World, run_id: int, data: bytes) -> None:
+    """Let a run have the results artifact."""
+    number = world.serial()
+    world.state.artifacts[run_id] = (hub.Artifact(id=number, name="benchmark-results", size=len(data), expired=False),)
+    world.state.blobs[number] = data
+
+
 class MirroredRefs:
     """A real ref store whose branches are seen by the world."""
 
@@ -201,14 +216,7 @@ class Bench:
         return newest.id
 
     def put_results(self, run_id: int, data: bytes, name: str = "results.json") -> None:
-        packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w") as archive:
-            archive.writestr(name, data)
-        artifact = self.world.serial()
-        self.world.state.artifacts[run_id] = (
-            hub.Artifact(id=artifact, name="benchmark-results", size=len(packed.getvalue()), expired=False),
-        )
-        self.world.state.blobs[artifact] = packed.getvalue()
+        put_artifact(self.world, run_id, packed_results(data, name))
 
     # -- klaud
 
