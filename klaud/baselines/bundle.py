@@ -35,10 +35,11 @@ MAX_MATRICES = 512 << 20
 
 
 class _Decisive(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a policy that a verdict depends on."""
+    """The part of a policy that a verdict depends on. The fields are pairs: their order is the identity's."""
 
     name: str
-    identity: settings.Schema
+    base: Literal["inference", "none"]
+    fields: tuple[tuple[str, settings.Field], ...]
     row_fields: dict[str, str | tuple[str, ...]]
     entry_fields: dict[str, str | tuple[str, ...]]
     fingerprint: str
@@ -78,7 +79,8 @@ def digest(data: bytes) -> str:
 def _decisive(policy: model.Policy) -> _Decisive:
     return _Decisive(
         name=policy.name,
-        identity=policy.identity,
+        base=policy.identity.base,
+        fields=tuple(policy.identity.fields.items()),
         row_fields=dict(policy.rows.fields),
         entry_fields=dict(policy.generator.fields),
         fingerprint=policy.generator.fingerprint,
@@ -92,7 +94,7 @@ def _decisive(policy: model.Policy) -> _Decisive:
 def _policy(part: _Decisive) -> model.Policy:
     return model.Policy(
         name=part.name,
-        identity=part.identity,
+        identity=settings.Schema(base=part.base, fields=dict(part.fields)),
         rows=settings.Rows(fields=part.row_fields),
         generator=settings.Generator(fields=part.entry_fields, fingerprint=part.fingerprint),
         equivalences=part.equivalences,
@@ -138,7 +140,7 @@ def make(
         matrices=_pack(few),
     )
     data = _encode(bundle)
-    if _judged(bundle) != verdict:
+    if _judged(read(data)) != verdict:
         raise errors.BugError(f"the evidence bundle of {family} does not repeat its verdict")
     return data
 
