@@ -75,7 +75,7 @@ class Heartbeat:
     @property
     def unheard(self) -> bool:
         """Tell whether the control plane has refused the credential three times in a row."""
-        return self._denied >= UNHEARD
+        return self._unheard
 
     def start(self) -> None:
         """Start beating; wait for the first beat, at most ``first_beat_seconds``, and go on without it then."""
@@ -115,7 +115,8 @@ class Heartbeat:
         except errors.ForbiddenError:
             self._denied += 1
             self.missed += 1
-            if self._denied == UNHEARD:
+            if self._denied == UNHEARD and not self._unheard:
+                self._unheard = True
                 self._log("heartbeat: the control plane refuses the credential; the session is unheard")
             return
         except errors.KlaudError as error:

@@ -298,12 +298,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 count.feed(chunk)
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
                 self.wfile.flush()
-            self.wfile.write(b"0\r\n\r\n")
-            self.wfile.flush()
         finally:
             name, usage = count.done()
             if usage:
                 self.server.proxy.meter.add(name, usage)
+        self.wfile.write(b"0\r\n\r\n")  # after the count: who has the whole answer finds it counted
+        self.wfile.flush()
 
     def _refuse(self, status: int, kind: str, text: str) -> None:
         body = msgspec.json.encode({"type": "error", "error": {"type": kind, "message": text}})
