@@ -64,6 +64,7 @@ class Heartbeat:
         self._told = False
         self._released = False
         self._denied = 0
+        self._unheard = False
         self._thread = threading.Thread(target=self._loop, name="klaud-heartbeat", daemon=True)
         self.beats = 0
         """Beats that were answered."""
