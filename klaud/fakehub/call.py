@@ -116,6 +116,7 @@ class Call:
     write: bool = False
     frozen_refs: Mapping[str, dict[str, str]] | None = None
     faults: Sequence[Fault] = ()
+    cache: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def fault(self, kind: str) -> Fault | None:
         """Return the fault of this kind that meets this call, or None."""

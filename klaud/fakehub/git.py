@@ -40,6 +40,12 @@ CONFIG: Mapping[str, str] = {
     "core.filesRefLockTimeout": "5000",
 }
 
+ANCESTORS_KNOWN = 200
+"""Commits whose ancestors are remembered: enough for every base of a scene."""
+
+TREES_KNOWN = 8
+"""Trees whose files are remembered."""
+
 GIT_ENVIRONMENT: Mapping[str, str] = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -128,6 +134,7 @@ class GitStore:
             self._objects.add_object(dulwich.objects.Tree())
         self._commits: dict[str, CommitInfo] = {}
         self._ancestors: dict[str, frozenset[str]] = {}
+        self._trees: dict[str, dict[str, tuple[int, dulwich.objects.ObjectID]]] = {}
 
     def close(self) -> None:
         """Close the files that dulwich holds open."""
@@ -318,7 +325,7 @@ class GitStore:
                 seen.add(current)
                 pending.extend(info.parents)
             known = self._ancestors[oid] = frozenset(seen)
-            if len(self._ancestors) > 200:
+            if len(self._ancestors) > ANCESTORS_KNOWN:
                 self._ancestors.pop(next(iter(self._ancestors)))
         return known
 
@@ -369,24 +376,42 @@ class GitStore:
 
     # -- writing
 
-    def write_tree(self, files: Mapping[str, bytes], base_tree: str | None = None, deleted: Iterable[str] = ()) -> str:
-        """Write a tree with these files on top of ``base_tree`` and return its oid. Paths ending in ``*x`` are no files."""
+    def write_tree(
+        self,
+        files: Mapping[str, bytes],
+        base_tree: str | None = None,
+        deleted: Iterable[str] = (),
+        *,
+        modes: Mapping[str, int] | None = None,
+    ) -> str:
+        """Write a tree with these files on top of ``base_tree`` and return its oid.
+
+        ``modes``: git's modes of files, where they are not plain (a text that begins with ``#!`` is executable).
+        """
         blobs = [(path, dulwich.objects.Blob.from_string(data)) for path, data in files.items()]
-        modes = {path: 0o100755 if data.startswith(b"#!") else 0o100644 for path, data in files.items()}
+        plain = {path: 0o100755 if data.startswith(b"#!") else 0o100644 for path, data in files.items()}
+        chosen = plain | dict(modes or {})
         with self._lock:
-            current: dict[str, tuple[int, dulwich.objects.ObjectID]] = {}
-            if base_tree is not None and base_tree != EMPTY_TREE:
-                for entry in dulwich.object_store.iter_tree_contents(self._objects, _id(base_tree)):
-                    current[entry.path.decode()] = (entry.mode, entry.sha)
+            current = dict(self._flat(base_tree)) if base_tree is not None and base_tree != EMPTY_TREE else {}
             for path in deleted:
                 current.pop(path, None)
             for path, blob in blobs:
                 self._objects.add_object(blob)
-                current[path] = (modes[path], blob.id)
+                current[path] = (chosen[path], blob.id)
             if not current:
                 return EMPTY_TREE
             entries = [(path.encode(), sha, mode) for path, (mode, sha) in sorted(current.items())]
             return dulwich.index.commit_tree(self._objects, entries).decode()
+
+    def _flat(self, tree: str) -> dict[str, tuple[int, dulwich.objects.ObjectID]]:
+        """Return all files of a tree; the last few trees are remembered, since scenes build many commits on one."""
+        known = self._trees.get(tree)
+        if known is None:
+            entries = dulwich.object_store.iter_tree_contents(self._objects, _id(tree))
+            known = self._trees[tree] = {entry.path.decode(): (entry.mode, entry.sha) for entry in entries}
+            if len(self._trees) > TREES_KNOWN:
+                self._trees.pop(next(iter(self._trees)))
+        return known
 
     def write_blob(self, data: bytes) -> str:
         """Write a blob and return its oid."""

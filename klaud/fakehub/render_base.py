@@ -164,7 +164,14 @@ class Conversations:
         }
 
     def repository(self, repository: Repository) -> dict[str, Any]:
-        """Render a repository in full."""
+        """Render a repository in full (once a call: every row of a listing of pull requests carries it twice)."""
+        key = f"repository {repository.id}"
+        if key not in self._call.cache:
+            self._call.cache[key] = self._repository(repository)
+        made: dict[str, Any] = self._call.cache[key]
+        return made
+
+    def _repository(self, repository: Repository) -> dict[str, Any]:
         open_issues = sum(1 for issue in repository.issues.values() if issue.state == "open")
         created = stamp(repository.created_at)
         clone = f"{self._base}/{repository.full_name}.git"

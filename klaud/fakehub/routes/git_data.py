@@ -189,6 +189,7 @@ def create_tree(call: Call) -> Any:
     """Make a tree from a base tree and changed entries."""
     fields = call.fields(("tree", "base_tree"))
     written: dict[str, bytes] = {}
+    modes: dict[str, int] = {}
     deleted: list[str] = []
     for entry in fields.get("tree") or []:
         if entry.get("sha") is None and "content" not in entry:
@@ -198,11 +199,12 @@ def create_tree(call: Call) -> Any:
         if data is None:
             raise Problem(422, f"tree.sha {entry['sha']} is not a valid blob")
         written[entry["path"]] = data
+        modes[entry["path"]] = int(str(entry.get("mode", "100644")), 8)
     base = fields.get("base_tree")
     if base is not None:
         info = call.git.commit(base)
         base = info.tree if info else base
-    oid = call.git.write_tree(written, base_tree=base, deleted=deleted)
+    oid = call.git.write_tree(written, base_tree=base, deleted=deleted, modes=modes)
     rows = _tree_rows(call, oid, "", recursive=False)
     return Reply(
         201, {"sha": oid, "url": Renderer(call).url(call.repo, "git", "trees", oid), "tree": rows, "truncated": False}
