@@ -35,6 +35,9 @@ PACK_LIMIT = 64 * 1024 * 1024
 MESSAGE_LIMIT = 128 * 1024
 """Bytes of one commit object: twice what a record may have, so that the record's own limit is what speaks."""
 
+POST_BUFFER = 32 * 1024 * 1024
+"""Bytes of a push that are sent with their length known: GitHub refuses some chunked pushes; records never come near."""
+
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 """The oid of the tree without entries, the same in every repository (SHA-1)."""
 
@@ -105,6 +108,10 @@ class Conversation(client.Urllib3HttpGitClient):
         """Keep what the host says beside the protocol, at most 4 KiB of it."""
         if sum(map(len, self.progress)) < 4096:
             self.progress.append(text[:4096])
+
+    def _post_buffer_size(self, url: str) -> int:
+        del url
+        return POST_BUFFER
 
     def _http_request(
         self,

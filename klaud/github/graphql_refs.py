@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from klaud import errors, names
-from klaud.github import decode, decode_graphql, gateway, gitwire, graphql, paging, refs, rest
+from klaud.github import decode, decode_graphql, gateway, gitpush, gitwire, graphql, paging, refs, rest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ROUNDS = 3
 """Mutations of one ``apply`` without ``atomic``: each further one answers refs that moved in the moment before."""
 
-ZERO = refs.ZERO.decode()
+ZERO = gitpush.ZERO.decode()
 
 
 class GraphqlRefStore:
@@ -170,7 +170,7 @@ class GraphqlRefStore:
         if not updates:
             return {}
         now = {ref.encode(): oid.encode() for ref, oid in self._stand(updates).items()}
-        return refs.judge(updates, now, atomic=atomic)
+        return gitpush.judge(updates, now, atomic=atomic)
 
     def _stand(self, updates: Sequence[gateway.RefUpdate]) -> Mapping[str, str]:
         """Return where the refs stand: one listing for each kind of ref among them, two names at most one each."""
@@ -198,7 +198,7 @@ class GraphqlRefStore:
         }
         rest_of = [update for update in updates if update.ref not in moved]
         if atomic or len(rest_of) == 1:
-            return moved | {one.ref: gateway.RefRejected(one.ref, reason[: refs.REASON_LIMIT]) for one in rest_of}
+            return moved | {one.ref: gateway.RefRejected(one.ref, reason[: gitpush.REASON_LIMIT]) for one in rest_of}
         for update in rest_of:
             moved |= {result.ref: result for result in self.apply([update])}
         return moved

@@ -21,7 +21,7 @@ from dulwich import object_store as stores
 from dulwich import objects
 
 from klaud import errors
-from klaud.github import gateway, gitwire, retry
+from klaud.github import gateway, gitpush, gitwire, retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,19 +34,9 @@ T = TypeVar("T")
 
 Results: TypeAlias = "list[gateway.RefResult]"
 
-ZERO = b"0" * 40
-"""How the protocol writes "does not exist"."""
-
-NOT_ATOMIC = "another ref of this atomic push was not as expected"
-"""Why a ref of an atomic push was not written although it was as expected itself."""
-
 LOST_WANTS = 16
 """Oids that one ``read`` may find to be gone from the host; more means that something else is wrong."""
 
-REASON_LIMIT = 300
-"""Characters kept of a host's refusal."""
-
-_TOO_MANY = re.compile(r"(too many|more than \d+) [a-z ]*(refs?|branch|tag|update)", re.IGNORECASE)
 _NOT_OUR_REF = re.compile(r"not our ref ([0-9a-f]{40})")
 
 
@@ -225,7 +215,7 @@ class GitRefStore:
         return retry.call(attempt, policy=self._policy, clock=self._clock)
 
     def _unreadable(self, what: str, error: Exception) -> errors.ReadFailedError:
-        return errors.ReadFailedError(f"could not {what} at {self._url}: {_words(error)}")
+        return errors.ReadFailedError(f"could not {what} at {self._url}: {gitpush.words(error)}")
 
     # -- writes
     def write_commit(self, message: bytes, parents: Sequence[str] = ()) -> str:
@@ -248,7 +238,7 @@ class GitRefStore:
         if len({update.ref for update in updates}) != len(updates):
             msg = "two updates of one ref in one push"
             raise errors.BugError(msg)
-        queue = [list(updates)] if atomic else _parts(list(updates), self._batch)
+        queue = [list(updates)] if atomic else gitpush.parts(list(updates), self._batch)
         sent_before = False
         while queue:
             part = queue.pop(0)
@@ -258,7 +248,7 @@ class GitRefStore:
                 if not sent_before:
                     raise
                 answer = [gateway.RefUnclear(update.ref) for update in part]
-            except _TooManyRefsError:
+            except gitpush.TooManyRefsError:
                 half = len(part) // 2
                 queue[:0] = [part[:half], part[half:]]
                 continue
@@ -272,9 +262,13 @@ class GitRefStore:
         judged: dict[str, gateway.RefResult] = {}
 
         def choose(advertised: dict[objects.ObjectID, objects.ObjectID]) -> dict[bytes, bytes]:
-            judged.update(judge(updates, {name: oid for name, oid in advertised.items() if oid != ZERO}, atomic=atomic))
+            judged.update(
+                gitpush.judge(
+                    updates, {name: oid for name, oid in advertised.items() if oid != gitpush.ZERO}, atomic=atomic
+                )
+            )
             return {
-                update.ref.encode(): (update.new or ZERO.decode()).encode()
+                update.ref.encode(): (update.new or gitpush.ZERO.decode()).encode()
                 for update in updates
                 if update.ref not in judged
             }
@@ -284,7 +278,7 @@ class GitRefStore:
                 answer = talk.send_pack(b"", choose, self._pack, progress=talk.note, atomic=atomic)  # type: ignore[arg-type]
                 said = dict(answer.ref_status or {})
             except dulwich.errors.SendPackError as error:
-                said = {update.ref.encode(): _words(error) for update in updates}
+                said = {update.ref.encode(): gitpush.words(error) for update in updates}
             except gitwire.HttpStatusError as error:
                 if not talk.posted:
                     raise self._unreadable("open a push", error) from error
@@ -309,8 +303,8 @@ class GitRefStore:
     ) -> Results:
         refused = [u for u in updates if u.ref not in judged and said.get(u.ref.encode()) is not None]
         texts = {u.ref: str(said[u.ref.encode()]) for u in refused}
-        if len(refused) > 1 and not atomic and _TOO_MANY.search(f"{spoken}\n{' '.join(set(texts.values()))}"):
-            raise _TooManyRefsError
+        if len(refused) > 1 and not atomic and gitpush.too_many(spoken, set(texts.values())):
+            raise gitpush.TooManyRefsError
         now = self._now_of(refused)
         results: Results = []
         for update in updates:
@@ -321,7 +315,7 @@ class GitRefStore:
                     results.append(gateway.RefSuperseded(update.ref, now.get(update.ref)))
                 else:
                     words = f"{texts[update.ref]}; {spoken}" if spoken.strip() else texts[update.ref]
-                    results.append(gateway.RefRejected(update.ref, " ".join(words.split())[:REASON_LIMIT]))
+                    results.append(gateway.RefRejected(update.ref, " ".join(words.split())[: gitpush.REASON_LIMIT]))
             elif update.ref.encode() in said:
                 results.append(gateway.RefUpdated(update.ref))
             else:
@@ -347,7 +341,7 @@ class GitRefStore:
     ) -> tuple[int, Iterator[pack.UnpackedObject]]:
         """Return the objects that the host needs for ``want``; what is not here, the host must have already."""
         del progress
-        own = _own_commits(self._own, have, want)
+        own = gitpush.own_commits(self._own, have, want)
         if self._disk is None or not any(oid in self._disk for oid in want if oid not in self._own):
             return gitwire.records_of([*own, self._own[objects.ObjectID(gitwire.EMPTY_TREE.encode())]] if own else [])
         both = stores.OverlayObjectStore([self._own, self._disk])
@@ -366,52 +360,3 @@ class GitRefStore:
             self._pushes += pushes
             self._fetches += fetches
             self._traffic += traffic
-
-
-class _TooManyRefsError(Exception):
-    """The host limits how many refs one push may update."""
-
-
-def judge(
-    updates: Sequence[gateway.RefUpdate], advertised: Mapping[bytes, bytes], *, atomic: bool
-) -> dict[str, gateway.RefResult]:
-    """Return the results that need no push: refs not as expected, and those already as wanted."""
-    judged: dict[str, gateway.RefResult] = {}
-    for update in updates:
-        stands = advertised.get(update.ref.encode())
-        actual = None if stands is None else stands.decode()
-        if actual != update.expected or (actual is None and update.new is None):
-            judged[update.ref] = gateway.RefSuperseded(update.ref, actual)
-        elif actual == update.new:
-            judged[update.ref] = gateway.RefUpdated(update.ref)
-    if atomic and any(isinstance(result, gateway.RefSuperseded) for result in judged.values()):
-        for update in updates:
-            if not isinstance(judged.get(update.ref), gateway.RefSuperseded):
-                judged[update.ref] = gateway.RefRejected(update.ref, NOT_ATOMIC)
-    return judged
-
-
-def _own_commits(
-    store: stores.MemoryObjectStore, have: set[objects.ObjectID], want: set[objects.ObjectID]
-) -> list[objects.ShaFile]:
-    """Return this store's commits from ``want`` back to what the host has."""
-    found: dict[objects.ObjectID, objects.ShaFile] = {}
-    queue = list(want)
-    while queue:
-        oid = queue.pop()
-        if oid in found or oid in have or oid not in store:
-            continue
-        commit = store[oid]
-        found[oid] = commit
-        if isinstance(commit, objects.Commit):
-            queue.extend(commit.parents)
-    return list(found.values())
-
-
-def _parts(items: list[gateway.RefUpdate], size: int) -> list[list[gateway.RefUpdate]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
-
-
-def _words(error: Exception) -> str:
-    """Return an error's own words on one line, cut; its type where it has none."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:REASON_LIMIT]

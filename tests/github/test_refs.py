@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -315,6 +316,19 @@ def test_two_updates_of_one_ref_are_a_fault_of_the_caller(connect: Callable[...,
     oid = store.write_commit(b"1\n")
     with pytest.raises(errors.BugError):
         store.apply([RefUpdate(A, None, oid), RefUpdate(A, None, oid)])
+
+
+def test_a_large_push_has_its_length_told(host: githttp.GitHost, connect: Callable[..., RefStore]) -> None:
+    store = connect()
+    texts = [random.Random(number).randbytes(40_000).hex().encode() for number in range(40)]  # noqa: S311 - no secret
+    oids = [store.write_commit(text) for text in texts]
+    updates = [RefUpdate(f"refs/klaud/claims/{number:016x}", None, oid) for number, oid in enumerate(oids)]
+    assert all(isinstance(answer, RefUpdated) for answer in store.apply(updates))
+    sent = [
+        headers for headers in host.headers_seen if headers.get("Content-Type", "").endswith("receive-pack-request")
+    ]
+    assert len(sent) == 1
+    assert int(sent[0]["Content-Length"]) > 1_500_000
 
 
 def test_only_deletions_need_no_pack(host: githttp.GitHost, connect: Callable[..., RefStore]) -> None:
