@@ -40,6 +40,9 @@ def encode(  # noqa: PLR0917 - a verb's options
     program: Annotated[
         str, typer.Option("--program", help="For --framework scripted: the command that answers for the agent.")
     ] = "",
+    isolation: Annotated[
+        str, typer.Option("--isolation", help="How the agent is kept apart: required, best-effort or none.")
+    ] = "required",
 ) -> None:
     """Encode the knowledge of databases into references; what is there already is reused.
 
@@ -60,10 +63,10 @@ def encode(  # noqa: PLR0917 - a verb's options
         authentications=tuple(given),
         program=tuple(shlex.split(program)),
     )
-    _encode(asked, data, references)
+    _encode(asked, data, references, isolation)
 
 
-def _encode(asked: request.Asked, data: Path, references: Path) -> None:
+def _encode(asked: request.Asked, data: Path, references: Path, isolation: str) -> None:
     from klaud import clock
     from klaud.encoder import model, reference, run
     from klaud.encoder import request as requests
@@ -74,7 +77,7 @@ def _encode(asked: request.Asked, data: Path, references: Path) -> None:
         raise errors.InputError(message)
     for text in checked.warnings:
         typer.echo(f"warning: {text}", err=True)
-    agent = _agent(checked)
+    agent = _agent(checked, isolation)
     made = [
         reference.Request(
             key=key,
@@ -98,14 +101,13 @@ def _encode(asked: request.Asked, data: Path, references: Path) -> None:
         raise typer.Exit(1)
 
 
-def _agent(checked: request.Checked) -> agents.ItemAgent:
-    from klaud.encoder import agents
+def _agent(checked: request.Checked, isolation: str) -> agents.ItemAgent:
+    from klaud.encoder import agents, driven
 
+    kind = driven.isolation(isolation)
     if checked.program:
-        return agents.ProgramAgent(checked.program)
-    from klaud.encoder import sdk
-
-    return sdk.agent(checked, os.environ)
+        return agents.ProgramAgent(checked.program, isolation=driven.find(kind))
+    return driven.agent(checked, os.environ, isolation=kind, log=lambda text: typer.echo(f"  {text}", err=True))
 
 
 def merge_references(

@@ -88,7 +88,7 @@ class ProgramAgent:
                 **self._environment,
             },
             cwd=str(workspace),
-            read=(*self._read, sys.prefix, sys.base_prefix),
+            read=(*self._read, sys.prefix, sys.base_prefix, *_folders(self._command)),
             write=(str(workspace),),
         )
         if self._isolation.uid is not None:
@@ -120,3 +120,8 @@ class ProgramAgent:
         if ended_by.status != 0:
             return model.ItemResult(ended="crashed", usage=self._usage, detail=f"exit status {ended_by.status}")
         return model.ItemResult(ended="finished", usage=self._usage)
+
+
+def _folders(command: Sequence[str]) -> list[str]:
+    """Return the directories of the files that a command line names: the program has to see its own script."""
+    return [os.path.dirname(os.path.realpath(word)) for word in command if os.path.isabs(word) and os.path.isfile(word)]  # noqa: PTH120, PTH117, PTH113 - words, most of them no paths
