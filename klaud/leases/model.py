@@ -118,9 +118,10 @@ class Effected(Base, frozen=True, kw_only=True, tag="effect"):
 
 
 class TurnStarted(Base, frozen=True, kw_only=True, tag="turn-started"):
-    """One attempt of the agent begins. ``index`` counts completed turns, from 0."""
+    """One attempt of the agent begins. ``index`` counts completed turns, from 0; ``isolation`` is what is in force."""
 
     index: int
+    isolation: str = ""
 
 
 class TurnEnded(Base, frozen=True, kw_only=True, tag="turn-ended"):
