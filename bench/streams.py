@@ -403,7 +403,7 @@ def main() -> int:
     parser.add_argument("--megabytes", type=float, default=64)
     parser.add_argument("--slow-megabytes", type=float, default=9)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--patience", type=float, default=180, help="seconds a reader may take for one body")
+    parser.add_argument("--patience", type=float, default=400, help="seconds a reader may take for one body")
     parser.add_argument("--memory-gib", type=float, default=1.0, help="size of the memory run; 0 leaves it out")
     parser.add_argument("--readers", default="", help="names, comma separated; all by default")
     parser.add_argument("--kinds", default="1k,10k,mix,blank")

@@ -39,9 +39,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def origin(url: str) -> tuple[str, str, int]:
-    """Return (scheme, host, port) of an address that ``why_refused`` accepts."""
-    parts = urllib.parse.urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
