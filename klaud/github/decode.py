@@ -299,6 +299,11 @@ def _job(wire: _Job) -> model.Job:
     )
 
 
+def job(body: str) -> model.Job:
+    """Decode one job."""
+    return _job(_typed(body, _Job))
+
+
 def _artifact(wire: _Artifact) -> model.Artifact:
     return model.Artifact(
         id=wire.id, name=wire.name, size=wire.size_in_bytes, expired=wire.expired, digest=wire.digest or ""

@@ -151,10 +151,6 @@ class _Node(msgspec.Struct, rename="camel"):
     timeline_items: _Items
 
 
-class _Draft(msgspec.Struct, rename="camel"):
-    is_draft: bool
-
-
 class TimelinePage(msgspec.Struct, frozen=True):
     """Some entries of a timeline, and where the next page begins (None: this was the last)."""
 
@@ -252,15 +248,6 @@ def timeline_page(found: Answer) -> TimelinePage | Unread:
         return Unread("; ".join(problems) or "the host left the timeline out")
     wire: _Node = _typed(raw, _Node)
     return _timeline(wire.timeline_items)
-
-
-def is_draft(found: Answer, field: str) -> bool:
-    """Return what a mutation says of the pull request's draft state."""
-    wire: dict[str, _Draft] = _typed(found.parts.get(field, b"null"), dict[str, _Draft])
-    if "pullRequest" not in wire:
-        msg = "a mutation's answer without its pull request"
-        raise decode.UndecodableError(msg)
-    return wire["pullRequest"].is_draft
 
 
 def viewer(found: Answer) -> model.Account | None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 REPO = "/repos/{owner}/{repo}"
 GRAPHQL = "/graphql"
 
+FRESH = 60.0
+"""Seconds after which a 404 of our own pull request is believed: GitHub's replicas are seconds behind, not minutes."""
+
 FILES_LIMIT = 3000
 """Files of a pull request that GitHub serves at most; as many may be more."""
 
@@ -40,9 +43,12 @@ class RestGateway:
         api_url: str = "https://api.github.com",
         clock: clocks.Clock,
         policy: retry.Policy | None = None,
-        seconds_between_writes: float = sender.SPACING,
+        seconds_between_writes: float | None = None,
     ) -> None:
-        """``repository`` is ``owner/name``; ``api_url`` the REST root, from which the GraphQL address follows."""
+        """``repository`` is ``owner/name``; ``api_url`` the REST root, from which the GraphQL address follows.
+
+        ``seconds_between_writes``: by default ``sender.SPACING``, and none on this machine's own loopback address.
+        """
         owner, _, name = repository.partition("/")
         if not owner or not name or "/" in name:
             msg = f"{repository!r} is not a repository: expected owner/name"
@@ -50,8 +56,11 @@ class RestGateway:
         self._repository = repository
         self.owner, self.name = owner, name
         self._base = f"/repos/{names.path_segment(owner)}/{names.path_segment(name)}"
+        spacing = sender.spacing_for(api_url) if seconds_between_writes is None else seconds_between_writes
+        self._clock = clock
+        self._made: dict[int, float] = {}
         self._sender = sender.Sender(
-            token=token, api_url=api_url, clock=clock, policy=policy or retry.Policy(), spacing=seconds_between_writes
+            token=token, api_url=api_url, clock=clock, policy=policy or retry.Policy(), spacing=spacing
         )
         self._paging = paging.Pager(self._sender)
         self._pulls = pulls.PullReader(self.query, owner=owner, name=name)
@@ -169,8 +178,17 @@ class RestGateway:
         return self._pulls.of_numbers(numbers)
 
     def pull(self, number: int) -> model.Pull | model.Missing:
-        """Return one pull request (REST)."""
-        answer = self._get("/pulls/{pull_number}", f"/pulls/{number}", accept=(404,))
+        """Return one pull request (REST). One that this client made moments ago is waited for (oddity L45)."""
+
+        def seen(answer: sender.Answer) -> None:
+            made = self._made.get(number)
+            if answer.status == 404 and made is not None and self._clock.monotonic() - made < FRESH:
+                raise retry.Again(
+                    errors.ReadFailedError(f"pull request {number} was made moments ago and is not seen yet")
+                )
+
+        path = f"{self._base}/pulls/{number}"
+        answer = self._sender.send("GET", REPO + "/pulls/{pull_number}", path, accept=(404,), check=seen)
         return self._found(answer, decode.pull, f"pull request {number}")
 
     def open_pulls(self) -> model.Listing[model.Pull]:
@@ -218,7 +236,9 @@ class RestGateway:
     def create_pull(self, *, head: str, base: str, title: str, body: str, draft: bool) -> model.Pull:
         """Open a pull request from a branch of this repository."""
         fields = {"head": head, "base": base, "title": title, "body": body, "draft": draft}
-        return unclear_if_undecodable(decode.pull, self._write("POST", "/pulls", "/pulls", fields))
+        made = unclear_if_undecodable(decode.pull, self._write("POST", "/pulls", "/pulls", fields))
+        self._made[made.number] = self._clock.monotonic()
+        return made
 
     def comment(self, number: int, body: str) -> int:
         """Comment on a pull request; return the comment's id."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from klaud import errors
-from klaud.github import model, pulls, rest, retry
+from klaud.github import model, pulls, rest, retry, sender
 from tests.github import test_decode as wire
 from tests.support import loopback
 from tests.support.loopback import Reply
@@ -36,7 +36,9 @@ def ticking() -> loopback.FakeClock:
 
 @pytest.fixture
 def hub(server: loopback.Loopback, ticking: loopback.FakeClock) -> Iterator[rest.RestGateway]:
-    made = rest.RestGateway(repository="acme/bench", token=TOKEN, api_url=server.url, clock=ticking)
+    made = rest.RestGateway(
+        repository="acme/bench", token=TOKEN, api_url=server.url, clock=ticking, seconds_between_writes=1.0
+    )
     yield made
     made.close()
 
@@ -166,6 +168,28 @@ def test_writes_are_spaced_and_reads_are_not(
     hub.run(9)
     hub.comment(3, "b")
     assert ticking.slept == [1.0]
+
+
+def test_only_this_machine_needs_no_spacing() -> None:
+    assert [sender.spacing_for(url) for url in ("http://127.0.0.1:5000", "https://api.github.com")] == [0, 1]
+
+
+def test_L45_our_own_new_pull_request_is_waited_for_and_404_is_not_gone(
+    server: loopback.Loopback, hub: rest.RestGateway, ticking: loopback.FakeClock
+) -> None:
+    server.reply(f"{BASE}/pulls", said(wire.PULL, 201))
+    missing = said({"message": "Not Found"}, 404)
+    server.reply(f"{BASE}/pulls/3", missing, missing, said(wire.PULL))
+    made = hub.create_pull(head="klaud/auto-x", base="main", title="T", body="", draft=True)
+    found = hub.pull(made.number)
+    assert isinstance(found, model.Pull)
+    assert ticking.slept == [1, 2]
+    server.reply(f"{BASE}/pulls/3", missing)
+    with pytest.raises(errors.ReadFailedError, match="moments ago"):
+        hub.pull(3)
+    ticking.passed += rest.FRESH
+    assert isinstance(hub.pull(3), model.Missing)
+    assert isinstance(hub.pull(4), model.Missing), "another's is missing at once"
 
 
 # -- listings
@@ -601,21 +625,61 @@ def test_an_artifact_is_bounded_and_its_failures_are_named_without_the_signed_ad
         hub.download_artifact(5, 100)
 
 
-# -- a broken twin
+# -- broken twins: each guard taken away, and the test above that sees it
 
 
-def test_the_suite_sees_a_gateway_that_repeats_unclear_writes(
-    server: loopback.Loopback, ticking: loopback.FakeClock
+class Eager(rest.RestGateway):
+    """Repeats a write whose answer was unclear."""
+
+    def comment(self, number: int, body: str) -> int:
+        try:
+            return super().comment(number, body)
+        except errors.UnclearWriteError:
+            return super().comment(number, body)
+
+
+class Trusting(rest.RestGateway):
+    """Calls every listing complete."""
+
+    def runs(self, **filters: Any) -> model.Listing[model.Run]:
+        return model.Listing(super().runs(**filters).items)
+
+
+class Hopeful(rest.RestGateway):
+    """Takes any failed read for "there is none"."""
+
+    def run(self, run_id: int) -> model.Run | model.Missing:
+        try:
+            return super().run(run_id)
+        except errors.ReadFailedError:
+            return model.Missing(what="a run")
+
+
+class Sloppy(rest.RestGateway):
+    """Keeps the pull requests of forks and of longer heads."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self._pulls._is_ours = lambda _pull, _head: True  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("twin", "check"),
+    [
+        (Eager, lambda server, hub: test_L22_an_unclear_write_is_never_sent_again(server, hub, Reply(status=500))),
+        (Trusting, lambda server, hub: test_a_short_or_holed_page_is_incomplete(server, hub, [run(1)], 2, "1 of 2")),
+        (Trusting, lambda server, hub: test_L25_where_that_does_not_help_the_listing_is_incomplete(server, hub)),
+        (Hopeful, lambda server, hub: test_a_read_that_keeps_failing_is_an_error_not_a_miss(server, hub)),
+        (Sloppy, lambda server, hub: test_L41_L15_forks_and_longer_heads_are_dropped(server, hub)),
+    ],
+)
+def test_the_suite_sees_a_gateway_without_its_guard(
+    server: loopback.Loopback,
+    ticking: loopback.FakeClock,
+    twin: type[rest.RestGateway],
+    check: Callable[[loopback.Loopback, rest.RestGateway], None],
 ) -> None:
-    class Eager(rest.RestGateway):
-        def comment(self, number: int, body: str) -> int:
-            try:
-                return super().comment(number, body)
-            except errors.UnclearWriteError:
-                return super().comment(number, body)
-
-    twin = Eager(repository="acme/bench", token=TOKEN, api_url=server.url, clock=ticking)
-    check: Callable[..., None] = test_L22_an_unclear_write_is_never_sent_again
-    with pytest.raises(AssertionError):
-        check(server, twin, Reply(status=500))
-    twin.close()
+    made = twin(repository="acme/bench", token=TOKEN, api_url=server.url, clock=ticking)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check(server, made)
+    made.close()

@@ -77,3 +77,19 @@ def test_a_release_that_fails_is_recorded_and_not_repeated(
     assert isinstance(box.ended, errors.KlaudError)
     box.release()
     assert sum(call.name == "refs.apply" for call in world.calls) == 2
+
+
+class FreeingStore(store.LeaseStore):
+    """The broken twin: it reads the ref and deletes whatever stands there."""
+
+    def release(self, held: model.Held) -> store.Released | store.AlreadyGone | store.Lost:
+        now = self.look(held.ref)
+        return super().release(now) if isinstance(now, model.Held) else store.AlreadyGone()
+
+
+def test_the_suite_sees_a_store_that_frees_what_is_anothers(world: World) -> None:
+    twin = FreeingStore(
+        refs=memory_refs.MemoryRefStore(world), names=records.NAMES, repository="acme/bench", clock=world.clock
+    )
+    with pytest.raises(AssertionError):
+        test_what_was_lost_is_told_and_left_alone(twin)
