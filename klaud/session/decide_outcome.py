@@ -26,7 +26,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What was read. ``pull``: the draft, None where there is none; ``finals``: final runs at its exact head.
 
     ``touched``: in words, how a person made the draft theirs; empty: nobody did. ``evidence``: None where it was not
-    asked for. ``branch``: the branch's head now, None where there is none.
+    asked for. ``branch``: the branch's head now, None where there is none. ``smoke``: the newest smoke run.
     """
 
     pull: hub.Pull | None
@@ -35,6 +35,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     touched: str = ""
     evidence: proofs.Evidence | None = None
     branch: str | None = None
+    smoke: hub.Run | None = None
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +87,7 @@ def judge(  # noqa: PLR0911 - one return for each case is the table itself
         if person is not None:
             return Judged(outcome="handoff", code=person, phase="cleanup", final_run=number, pending=LEAVE)
     if pull is None:
-        outcome, code = hint or ("failed", "no-draft")
+        outcome, code = _reason(facts.smoke, hint) or ("failed", "no-draft")
         pending = NO_DRAFT if facts.branch is None or facts.branch in view.oids else LEAVE
         return Judged(outcome=outcome, code=code, phase=_phase(view), final_run=None, pending=pending)
     if not facts.finals_complete and final is None:
@@ -96,7 +97,7 @@ def judge(  # noqa: PLR0911 - one return for each case is the table itself
     if final is None:
         if view.finals and hint is None:
             hint = ("failed", "final-run-never-ran")
-        outcome, code = hint or ("failed", "no-final-run")
+        outcome, code = _reason(facts.smoke, hint) or ("failed", "no-final-run")
         return Judged(outcome=outcome, code=code, phase=_phase(view), final_run=None, pending=ABANDON)
     if final.conclusion != "success":
         return _abandoned("failed", _conclusion(final.conclusion), number)
@@ -112,6 +113,16 @@ def judge(  # noqa: PLR0911 - one return for each case is the table itself
             return _abandoned("failed", code, number)
         case None:
             return NotYet("unreadable", "the evidence was not read", (final.id,))
+
+
+def _reason(
+    smoke: hub.Run | None, hint: tuple[leases.OutcomeClass, str] | None
+) -> tuple[leases.OutcomeClass, str] | None:
+    """Return why nothing was achieved: a smoke run that did not pass is a fact and goes before the agent's own word."""
+    said = hint is None or hint[1].startswith("said-") or hint[1] == "no-final-run"
+    if smoke is not None and smoke.status == "completed" and smoke.conclusion != "success" and said:
+        return "failed", _conclusion(smoke.conclusion).replace("final-run", "smoke-run")
+    return hint
 
 
 def _person(pull: hub.Pull, facts: Facts, view: rules_ledger.View) -> str | None:

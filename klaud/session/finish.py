@@ -99,8 +99,9 @@ def observe(world: World, view: rules_ledger.View, started: leases.SessionStarte
     ref = world.names.branch(started.candidate)
     head = world.refs.list([ref]).get(ref)
     detail = _detail(world, view, branch)
+    smoke = _newest_smoke(world, view)
     if detail is None:
-        return decide_outcome.Facts(pull=None, branch=head)
+        return decide_outcome.Facts(pull=None, branch=head, smoke=smoke)
     pull = detail.pull
     listing = world.gateway.runs(head_sha=pull.head_oid, workflow=world.workflows.final, event="pull_request")
     finals = tuple(run for run in listing.items if run.head_branch == branch)
@@ -117,8 +118,24 @@ def observe(world: World, view: rules_ledger.View, started: leases.SessionStarte
                 artifact=world.workflows.results_artifact, limit=world.policy.results_bytes,
             )  # fmt: skip
     return decide_outcome.Facts(
-        pull=pull, finals=finals, finals_complete=listing.complete, touched=touched, evidence=found, branch=head
+        pull=pull,
+        finals=finals,
+        finals_complete=listing.complete,
+        touched=touched,
+        evidence=found,
+        branch=head,
+        smoke=smoke,
     )
+
+
+def _newest_smoke(world: World, view: rules_ledger.View) -> hub.Run | None:
+    """Return the newest smoke run; only its conclusion is read, to name a reason, so that a run that is gone is no error."""
+    if not view.smoke_runs:
+        return None
+    with contextlib.suppress(errors.ReadFailedError):
+        run = world.gateway.run(view.smoke_runs[-1])
+        return run if isinstance(run, hub.Run) else None
+    return None
 
 
 def _detail(world: World, view: rules_ledger.View, branch: str) -> hub.PullDetail | None:
@@ -156,7 +173,7 @@ def _outcome(
         repairs=view.spent.repairs,
         turns=view.turns,
         cost_microdollars=view.cost_microdollars,
-        isolation=isolation,
+        isolation=isolation or view.isolation,
         by=world.by,
         pending=judged.pending,
     )
@@ -234,24 +251,25 @@ class _Closer:
         return pull if isinstance(pull, hub.Pull) else None
 
     def _overtaken(self, pull: hub.Pull, outcome: leases.Outcome) -> str:
-        """Return how a person came in between since the outcome was computed, or an empty text."""
+        """Return how a person has made the draft theirs meanwhile, or an empty text.
+
+        The whole touch rule is asked again, on a fresh read: comparing times would trust this machine's clock.
+        """
         if names.HANDOFF_LABEL in pull.labels:
             return "a maintainer has taken the draft over"
         if pull.head_oid != outcome.head:
             return "somebody has pushed to the branch"
         if not pull.draft and outcome.outcome != "validated":
             return "somebody has made it ready for review"
-        edited = pull.body_edited_at
-        if edited is not None and edited > outcome.at and self.world.who.person(pull.editor):
-            return "somebody has edited it"
-        listing = self.world.gateway.timeline(pull.number)
-        if not listing.complete:
-            return "the timeline could not be read in full"
-        for event in listing.items:
-            fresh = event.at > outcome.at and event.kind not in rules_touch.PASSIVE
-            if fresh and self.world.who.person(event.actor):
-                return f"somebody acted on it ({event.kind})"
-        return ""
+        detail = self._detail(pull.number)
+        return rules_touch.touched(detail, self.book.view.oids, (), self.world.who)
+
+    def _detail(self, number: int) -> hub.PullDetail:
+        found = self.world.gateway.pull_details([number])[number]
+        if isinstance(found, hub.PullDetail):
+            return found
+        message = f"pull request #{number} is not shown by the host any more"
+        raise errors.ReadFailedError(message)
 
     def _hand_over(self, why: str, outcome: leases.Outcome) -> str:
         """Give way to a person who came in between: a new outcome replaces the old one, only the claim is released."""
@@ -378,9 +396,15 @@ class _Closer:
         after = self._pull(outcome)
         why = "" if after is None else self._overtaken(after, outcome)
         if why and after is not None:
-            self.world.gateway.reopen_pull(after.number)
+            if not self._closed_by_a_person(after.number):
+                self.world.gateway.reopen_pull(after.number)
             return self._hand_over(why, outcome)
         return ""
+
+    def _closed_by_a_person(self, number: int) -> bool:
+        """Tell whether the newest closing was a person's: then it stays closed."""
+        closings = [event for event in self._detail(number).timeline.items if event.kind in {"closed", "reopened"}]
+        return bool(closings) and closings[-1].kind == "closed" and self.world.who.person(closings[-1].actor)
 
     def _mark_ready(self, outcome: leases.Outcome) -> str:
         pull = self._pull(outcome)

@@ -45,6 +45,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     status: str = ""
     cost_microdollars: int = 0
     tokens: int = 0
+    isolation: str = ""
 
 
 def read(records: Sequence[leases.LedgerRecord]) -> View:
@@ -105,7 +106,7 @@ def diagnose(records: Sequence[leases.LedgerRecord]) -> Diagnostics:
         termination=view.beat_lost.why if view.beat_lost else ("parked" if view.parked else ""),
         outcome=outcome.outcome if outcome else "",
         code=outcome.code if outcome else "",
-        isolation=outcome.isolation if outcome else "",
+        isolation=view.isolation or (outcome.isolation if outcome else ""),
     )
 
 
@@ -120,6 +121,7 @@ class _Reader:
         self.outcome: leases.Outcome | None = None
         self.beat_lost: leases.BeatLost | None = None
         self.status = ""
+        self.isolation = ""
         self.intents: dict[int, leases.Intent] = {}
         self.settled: set[int] = set()
         self.oids: set[str] = set()
@@ -144,6 +146,7 @@ class _Reader:
                 self._take_effect(record)
             case leases.TurnStarted():
                 self.parked = None
+                self.isolation = record.isolation
             case leases.TurnEnded():
                 self._take_turn(record)
             case leases.BeatLost():
@@ -216,4 +219,5 @@ class _Reader:
             status=self.status,
             cost_microdollars=self.cost,
             tokens=self.tokens,
+            isolation=self.isolation,
         )

@@ -95,7 +95,7 @@ SessionEnd: TypeAlias = NotOurs | Parked | Ended | Stopped
 def take_book(host: Host, brief: model.Brief, claim: str) -> ledgers.Book | NotOurs:
     """Swap the claim to this run and open the ledger; NotOurs when it names another holder (a neutral end).
 
-    ``claim``: the oid of the claim that this run was started for; where it is parked, this run continues the session.
+    ``claim``: the oid of the claim that this run was started for; where the session has a ledger, this run continues it.
     """
     world = host.settling
     family = names.short_id(brief.family)
@@ -118,18 +118,15 @@ def take_book(host: Host, brief: model.Brief, claim: str) -> ledgers.Book | NotO
     if isinstance(won, stores.Lost):
         return NotOurs("another run took this candidate at the same moment")
     ledger_ref = world.names.session(brief.wave, brief.candidate)
-    if record.parked is None:
-        ledger: object = world.store.start_ledger(ledger_ref, _started(host, brief))
-    else:
-        found = snapshot.ledgers.get(ledger_ref)
-        ledger = found
+    known = snapshot.ledgers.get(ledger_ref)
+    ledger = world.store.start_ledger(ledger_ref, _started(host, brief)) if known is None else known
     if not isinstance(ledger, leases.Ledger):
         return NotOurs("the session's ledger is not to be had as it should stand; recovery looks at it")
     book = ledgers.Book(
         store=world.store, refs=world.refs, clock=world.clock,
         ledger=ledger, claim=won.held,
     )  # fmt: skip
-    if record.parked is not None:
+    if known is not None:  # parked, or left by a run that died while it settled: this run goes on with it
         book.append(leases.Continued(at=world.clock.now(), holder=host.holder, wave=brief.wave))
     return book
 
@@ -199,7 +196,7 @@ class _Session:
             target=self.host.target, clock=self.world.clock, branch_ref=self.world.names.branch(self.brief.candidate),
             agent=self.policy.framework, paused=self.host.paused, log=self.world.log,
         )  # fmt: skip
-        self.book.append(leases.TurnStarted(at=self.world.clock.now(), index=view.index))
+        self.book.append(leases.TurnStarted(at=self.world.clock.now(), index=view.index, isolation=found.words))
         beats = heartbeat.Heartbeat(
             control.GitControl(self.world.gateway, self.book, self.host.paused), self.policy, self.world.clock,
             interrupted=self._interrupted, log=self.world.log,
@@ -266,8 +263,8 @@ class _Session:
         if turn.fault == "cancelled":
             return Stopped("cancelled", turn)
         hint = decide.outcome_of_turn(turn)
-        if not turn.fault and desk.claimed is not None and desk.claimed.claim in _CLAIMABLE:
-            hint = (_CLAIMABLE[desk.claimed.claim], "agent-said-so")
+        if not turn.fault and desk.claimed is not None:
+            hint = ("failed", f"said-{desk.claimed.claim}")  # a claim is on record; it never makes another outcome
         if desk.ended == "workflow-rights":
             hint = ("failed", "workflow-rights")
         return self._settle(turn, hint, turn.isolation)
@@ -308,18 +305,6 @@ def park(host: Host, book: ledgers.Book, waiting: tools.Waiting, tried: tuple[le
     parked = leases.ParkedHolder(on=waiting.on, by=host.holder, why=waiting.why)
     renewed = msgspec.structs.replace(record, at=now, holder=None, parked=parked)
     return isinstance(host.settling.store.swap_claim(book.claim, renewed), stores.Won)
-
-
-_CLAIMABLE: dict[str, leases.OutcomeClass] = {
-    "failed": "failed",
-    "incompatible": "incompatible",
-    "duplicate": "duplicate",
-    "retired": "retired",
-    "already-updated": "already-updated",
-    "uncertain": "uncertain",
-    "done": "failed",
-}
-"""What an agent may give as the reason for having achieved nothing. It can never make an outcome better than the facts."""
 
 
 def _resumable(session: str, policy: model.Policy) -> str:

@@ -190,6 +190,11 @@ class Session:
             assert not report.red, report.red
             self.end_runs()
 
+    def ledger_records(self) -> tuple[leases.LedgerRecord, ...]:
+        found = self.store("look").look(self.scene.names.session(self.wave, self.candidate))
+        assert isinstance(found, leases.Ledger)
+        return found.records
+
     def writes(self, name: str) -> int:
         return sum(call.name == name and call.client == "session" for call in self.scene.world.calls)
 
