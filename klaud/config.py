@@ -17,6 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from klaud import errors, names, yaml12
+from klaud.baselines import schema
 from klaud.planner import settings as planner_settings
 from klaud.recovery import model as recovery_model
 from klaud.review import model as review_model
@@ -134,7 +135,7 @@ def parse(raw: bytes, *, where: str = PLACE) -> Config:
 
 
 def _check_documents(config: Config, where: str) -> None:
-    """Refuse what is empty where something must be: layouts, and the place of the rows."""
+    """Refuse what is empty where something must be, and generators and identities that contradict themselves."""
     for index, one in enumerate(config.benchmarks):
         at = f"{where}: benchmarks[{index}]"
         if not one.generator.layouts:
@@ -143,6 +144,11 @@ def _check_documents(config: Config, where: str) -> None:
         if bool(one.rows.feed) == bool(one.rows.file):
             message = f"{at}.rows: exactly one of feed and file is needed"
             raise errors.InputError(message)
+        try:
+            schema.plan(one)
+        except errors.InputError as error:
+            message = f"{at}: {error}"
+            raise errors.InputError(message, advice=error.advice) from None
 
 
 def is_paused(config: Config, environment: Mapping[str, str]) -> str | None:

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klaud import errors, yaml12
@@ -108,6 +108,7 @@ PLAIN = st.recursive(
 )
 
 
+@settings(deadline=None, derandomize=True)
 @given(PLAIN)
 def test_json_is_read_as_json(data: object) -> None:
     """YAML 1.2 is a superset of JSON (libyaml's own limits on escapes of control characters apart)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, assert_never
 
 import msgspec
 
@@ -187,6 +187,8 @@ def _capacity(found: Capacity) -> Stopped | None:
                 message="whether its target has room could not be found out",
                 unblock="the capacity provider answers for its target",
             )
+        case _ as never:
+            assert_never(never)
 
 
 def _baseline(verdict: baselines.Verdict | None) -> Stopped | None:

@@ -63,8 +63,6 @@ class Policy(session_model.Section, frozen=True, kw_only=True):
     """Most candidates that one wave looks at: bounds the baselines' and the review's cost."""
     exclusions_before_report: Positive = 3
     """Waves in a row that the review may exclude a family before a person is told (an injected text can do no more)."""
-    ramp: bool = False
-    """Start one candidate only in the first wave after this file has changed."""
     source_limit_bytes: Positive = 16_777_216
     """Most bytes of one candidate source."""
     source_limit_records: Positive = 10_000

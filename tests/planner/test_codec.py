@@ -82,6 +82,7 @@ def selections(draw: st.DrawFn) -> model.Selection:
     )
 
 
+@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(selections())
 def test_what_is_written_is_read_back_and_fits_the_schema(selection: model.Selection) -> None:
     raw = codec.encode_selection(selection)
@@ -104,7 +105,8 @@ VALUES = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(selections(), st.data())
 def test_a_changed_document_is_judged_alike_by_the_schema_and_by_the_decoder(
     selection: model.Selection, data: st.DataObject

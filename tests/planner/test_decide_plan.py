@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klaud import names
@@ -192,6 +192,7 @@ def test_a_tombstone_holds_for_its_subject_only() -> None:
 KEYS = [f"f{number}" for number in range(12)]
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.integers(0, 2**53 - 1), st.permutations(KEYS), st.dictionaries(st.sampled_from(KEYS), st.integers(0, 3)))
 def test_the_same_seed_gives_the_same_plan_and_least_recently_tried_come_first(
     seed: int, order: list[str], tried: dict[str, int]
@@ -222,6 +223,7 @@ def test_broken_twin_a_shuffle_that_ignores_the_seed_starves_eleven_families() -
     assert len(firsts) == 1
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(st.sampled_from(KEYS), max_size=12), st.integers(0, 20), st.sets(st.sampled_from(KEYS)))
 def test_every_candidate_is_planned_or_blocked_exactly_once(offered: list[str], limit: int, paused: set[str]) -> None:
     states = {key: model.FamilyState(paused=True) for key in paused}

@@ -193,7 +193,9 @@ def children(*argv: str) -> list[bytes]:
 def bench(**changes: Any) -> settings.Benchmark:
     given: dict[str, Any] = {
         "name": "codecs",
-        "generator": baselines.Generator(layouts=(baselines.Layout(inputs=("tools",), commands=(("python",),)),)),
+        "generator": baselines.Generator(
+            layouts=(baselines.Layout(inputs=("tools",), commands=(("python", "{family}"),)),)
+        ),
         "rows": baselines.Rows(file="rows.json"),
         "sources": (settings.Source(file="candidates.jsonl"),),
         "workflows": session.Workflows(final="final.yml"),
