@@ -135,7 +135,7 @@ class App:
         elif found is not None:
             entry.template = found[0].template
             entry.write = found[0].write
-        token, account = self._who(incoming.headers)
+        token, account = (None, None) if entry.template.startswith("/_blobs/") else self._who(incoming.headers)
         entry.account = account.login if account else None
         incoming = dataclasses.replace(incoming, token=token, account=account)
         if where is not None:

@@ -160,6 +160,7 @@ def reopen(hub: Hub, repository: Repository, issue: Issue, *, actor: int | None,
                 message = f"state cannot be changed. There is already an open pull request from {part.head_ref}."
                 raise invalid(message, **field)
             part.head_oid = at
+            part.base_oid = git.ref(f"refs/heads/{part.base_ref}") or part.base_oid
             git.set_refs({f"refs/pull/{issue.number}/head": at})
     issue.state = "open"
     issue.closed_at = issue.closed_by = None
@@ -264,6 +265,20 @@ def merge(hub: Hub, repository: Repository, issue: Issue, *, actor: int | None, 
     return oid
 
 
+def base_moved(hub: Hub, repository: Repository, branch: str, new: str, *, actor: int | None) -> None:
+    """Mark as merged the open pull requests whose head has come into their base by a push."""
+    git = hub.git(repository.full_name)
+    for issue in list(repository.issues.values()):
+        part = issue.pull
+        if part is None or issue.state != "open" or part.base_ref != branch or not git.is_ancestor(part.head_oid, new):
+            continue
+        now = hub.clock.now()
+        part.merged_at, part.merged_by, part.merge_oid = now, actor, new
+        issue.state, issue.closed_at, issue.closed_by = "closed", now, actor
+        add_event(hub, issue, "merged", actor, commit_id=new)
+        add_event(hub, issue, "closed", actor)
+
+
 def head_moved(
     hub: Hub,
     repository: Repository,
@@ -292,6 +307,7 @@ def head_moved(
             if old is not None and not git.is_ancestor(part.head_oid, new):
                 add_event(hub, issue, "head_ref_force_pushed", actor, before=part.head_oid, commit_id=new)
             part.head_oid = new
+            part.base_oid = git.ref(f"refs/heads/{part.base_ref}") or part.base_oid
             issue.updated_at = hub.clock.now()
             git.set_refs({f"refs/pull/{issue.number}/head": new})
             hub.fire_pull(repository, issue, "synchronize", actor, via, before=old, after=new)

@@ -112,6 +112,7 @@ class Doing:
             "delete-run": lambda _: repo.runs.pop(self.run().id),
             "lose-runner": lambda _: hub.actions.runner.lose(self.run()),
             "dispatch": self.dispatch,
+            "schedule": lambda file: hub.actions.fire_schedule(repo, file),
             "advance": hub.advance,
             "permissions": self.permissions,
         }

@@ -326,6 +326,8 @@ class Hub:
                 if change.ref.startswith("refs/heads/"):
                     branch = change.ref.removeprefix("refs/heads/")
                     conversation.head_moved(self, repository, branch, change.old, change.new, actor=actor, via=via)
+                    if change.new is not None:
+                        conversation.base_moved(self, repository, branch, change.new, actor=actor)
                 if change.ref.startswith(("refs/heads/", "refs/tags/")) and change.new is not None:
                     payload = {"ref": change.ref, "before": change.old or ZERO, "after": change.new}
                     self.actions.fire(

@@ -39,6 +39,9 @@ TERMINATE_SECONDS = 2.5
 POLL_SECONDS = 0.02
 """How often a child is looked at."""
 
+SUMMARY_LIMIT = 1024 * 1024
+"""Bytes of a step summary; a larger one is dropped whole, as on Actions."""
+
 LOG_SHOWN = 20_000
 """Characters of a job's output that ``JobContext.output`` returns at most, from its end."""
 
@@ -224,7 +227,13 @@ def perform(work: Work, context: JobContext, limit_seconds: float) -> str:
         status = _watch(child, context, limit_seconds)
     control = context.workspace.parent / "control"
     context.job.outputs |= parse_output((control / "output").read_text(errors="replace"))
-    context.job.summary += (control / "summary").read_text(errors="replace")
+    summary = (control / "summary").read_bytes()
+    if len(summary) <= SUMMARY_LIMIT:
+        context.job.summary += summary.decode(errors="replace")
+    else:
+        context.job.annotations.append(
+            f"the step summary has {len(summary)} bytes and was dropped (limit {SUMMARY_LIMIT})"
+        )
     if not context.killed.is_set():
         for name, path in work.artifacts.items():
             place = context.workspace / path

@@ -17,6 +17,8 @@ def guard(call: Call, name: str, new: str | None) -> None:
     """Refuse what GitHub refuses: its own refs, and workflow files without the right to them."""
     if name.startswith("refs/pull/"):
         raise Problem(422, "Reference name is reserved")
+    if new is None and name == f"refs/heads/{call.repo.default_branch}":
+        raise Problem(422, "Cannot delete the default branch")
     if (
         new is None
         or call.token is None

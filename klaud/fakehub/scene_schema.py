@@ -372,6 +372,7 @@ DEED = Section(
         "delete-run": Key("flag", "delete `run`"),
         "lose-runner": Key("flag", "take the machine away under `run`"),
         "dispatch": Key("text", "start this workflow file by hand"),
+        "schedule": Key("text", "start this workflow file as its schedule would"),
         "advance": Key("number", "let so many hub seconds pass"),
         "permissions": Key("table", "change what the token of `by` may do"),
         "delete-ref": Key("text", "delete this ref (full name)"),

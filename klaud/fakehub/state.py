@@ -170,6 +170,7 @@ class Job:
     completed_at: datetime.datetime | None = None
     outputs: dict[str, str] = dataclasses.field(default_factory=dict)
     summary: str = ""
+    annotations: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass

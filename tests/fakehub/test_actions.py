@@ -76,7 +76,10 @@ def test_outputs_artifacts_and_failures(world: World) -> None:
     assert (bench.outputs, bench.summary.startswith("# seen")) == ({"one": "1", "many": "a\nb"}, True)
     assert log_of(world, run, 1).strip() == "failure 1"
     shown = world.call("GET", f"actions/runs/{run.id}/artifacts").json()["artifacts"][0]
-    data = world.call("GET", shown["archive_download_url"].removeprefix(world.server.url)).content
+    data = world.session.get(shown["archive_download_url"], timeout=20).content  # requests drops the token on the way
+    place = world.session.get(shown["archive_download_url"], timeout=20, allow_redirects=False).headers["Location"]
+    refused = world.call("GET", place.partition("/_blobs")[1] + place.partition("/_blobs")[2])
+    assert refused.status_code == 400
     assert shown["digest"] == "sha256:" + hashlib.sha256(data).hexdigest()
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         assert archive.read("results.json") == b'{"marker": "m2", "seconds": "0"}'
@@ -247,6 +250,16 @@ def test_the_time_limit_of_a_job_is_read_from_the_file(world: World) -> None:
     world.call("POST", "actions/workflows/short.yml/dispatches", {"ref": "main"})
     assert world.hub.wait_for_runs(20)
     assert [run.conclusion for run in world.repository.runs.values()] == ["cancelled"]
+
+
+def test_a_step_summary_above_the_limit_is_dropped_whole(world: World) -> None:
+    code = "import os; open(os.environ['GITHUB_STEP_SUMMARY'], 'w').write('x' * int('${{ inputs.marker }}'))"
+    world.hub.handlers[SMOKE] = {"bench": python(code)}
+    runs = [world.dispatch(marker=str(size)) for size in (1024 * 1024, 1024 * 1024 + 1)]
+    assert world.hub.wait_for_runs()
+    kept, dropped = (run.last.jobs[0] for run in runs)
+    assert (len(kept.summary), kept.annotations) == (1024 * 1024, [])
+    assert (dropped.summary, "was dropped" in dropped.annotations[0]) == ("", True)
 
 
 def test_closing_the_hub_ends_its_jobs(world: World) -> None:

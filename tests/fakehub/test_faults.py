@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 import requests
+from werkzeug.test import Client
 
 from klaud import fakehub
+from klaud.fakehub.app import App
 from klaud.fakehub.faults import KINDS
 
 if TYPE_CHECKING:
@@ -236,6 +238,24 @@ def test_calls_are_counted_by_route_and_writes_are_in_order(world: World) -> Non
     assert [(entry.method, entry.status, entry.body) for entry in world.hub.writes(since=since)] == [
         ("POST", 201, {"body": "x"})
     ]
+
+
+def test_the_application_answers_in_process_too(world: World) -> None:
+    world.pull("topic")
+    client = Client(App(world.hub))
+    headers = {"Authorization": "Bearer bot"}
+    assert client.get("/repos/acme/bench/git/ref/heads%2Ftopic", headers=headers).status_code == 200
+    world.hub.faults.add("GET /user", "lost-request")
+    with pytest.raises(ConnectionError):
+        client.get("/user", headers=headers)
+
+
+def test_a_fault_of_the_hub_itself_is_shown_not_hidden(world: World) -> None:
+    world.pull("topic")
+    world.repository.issues[1].pull.head_oid = None  # type: ignore[union-attr,assignment]
+    assert world.call("GET", "pulls/1").status_code == 500
+    assert len(world.hub.errors) == 1
+    world.hub.errors.clear()
 
 
 def test_an_unknown_kind_of_fault_is_refused(world: World) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -153,6 +154,36 @@ def test_a_namespace_can_be_refused_and_a_push_can_be_too_large(world: World) ->
     many = world.git("push", "origin", "HEAD:refs/klaud/a", "HEAD:refs/klaud/b", check=False)
     assert "pre-receive hook declined" in many.stderr
     assert world.hub.git("acme/bench").refs("refs/klaud/") == {}
+
+
+def test_large_and_zipped_requests(world: World) -> None:
+    world.git("status")
+    (world.path / "tree" / "big.bin").write_bytes(random.Random(7).randbytes(3_000_000))  # noqa: S311 - incompressible
+    world.git("add", "big.bin")
+    world.git("commit", "--quiet", "-m", "big")
+    world.git("push", "--quiet", "origin", "HEAD:big")  # above http.postBuffer: chunked
+    git = world.hub.git("acme/bench")
+    oids = [world.hub.commit("acme/bench", None, {"x": str(index)}, author="alice") for index in range(60)]
+    git.set_refs({f"refs/klaud/x/{index}": oid for index, oid in enumerate(oids)})
+    world.git("fetch", "--quiet", "origin", "refs/klaud/x/*:refs/klaud/x/*")  # many wants: a zipped body
+    assert world.git("rev-parse", "refs/klaud/x/59").stdout.strip() == oids[59]
+
+
+def test_a_pull_request_that_comes_into_its_base_by_a_push_is_merged(world: World) -> None:
+    issue = world.pull("topic", draft=False)
+    assert issue.pull is not None
+    world.git("fetch", "--quiet", "origin", "topic")
+    world.git("push", "--quiet", "origin", "FETCH_HEAD:main")
+    assert world.call("GET", "pulls/1").json()["merged"] is True
+
+
+def test_a_rebased_branch_has_its_own_commits_only(world: World) -> None:
+    issue = world.pull("topic")
+    newer = world.hub.commit("acme/bench", "main", {"other.txt": "x"}, author="alice")
+    oid = world.hub.commit("acme/bench", None, {"topic.txt": "y"}, parent=newer, author="klaud-bot")
+    world.hub.push("acme/bench", "topic", oid, actor="klaud-bot")
+    assert [row["sha"] for row in world.call("GET", "pulls/1/commits").json()] == [oid]
+    assert [event.event for event in issue.events] == ["head_ref_force_pushed"]
 
 
 def test_deleting_many_refs_keeps_them_loose(world: World) -> None:

@@ -104,7 +104,9 @@ def created_filter(text: str) -> Callable[[str], bool]:
         return lambda at: start <= at <= end
     for sign, compare in COMPARISONS:
         if text.startswith(sign):
-            return functools.partial(compare, moment(text.removeprefix(sign)))
+            rest = text.removeprefix(sign)
+            whole_day = "T" not in rest and sign in ("<=", ">")
+            return functools.partial(compare, rest + "T23:59:59Z" if whole_day else moment(rest))
     return lambda at: at.startswith(text)
 
 
@@ -287,7 +289,8 @@ def artifact_zip(call: Call) -> Any:
         raise not_found()
     if made.expired or made.expires_at <= call.now:
         raise Problem(410, "Artifact has expired")
-    return Reply(302, None, {"Location": f"{call.base_url}/_blobs/{made.id}?sig={made.digest[7:23]}"})
+    store = call.base_url.replace("//127.0.0.1", "//localhost")  # another host, so that clients drop their token
+    return Reply(302, None, {"Location": f"{store}/_blobs/{made.id}?sig={made.digest[7:23]}"})
 
 
 def delete_artifact(call: Call) -> Any:
@@ -298,7 +301,9 @@ def delete_artifact(call: Call) -> Any:
 
 
 def blob(call: Call) -> Any:
-    """Serve a zip, without a token, to whoever has the signed address."""
+    """Serve a zip, without a token, to whoever has the signed address; a token sent along is refused, as the store does."""
+    if "authorization" in call.headers:
+        raise Problem(400, "Authentication information is not given in the correct format.")
     for repository in call.state.repositories.values():
         for found in repository.runs.values():
             for made in found.artifacts:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from klaud.fakehub import conversation
 from klaud.fakehub.call import Page, Reply, invalid, not_found
+from klaud.fakehub.clock import stamp
 from klaud.fakehub.render import Renderer
 from klaud.fakehub.timeline import event_row, timeline
 
@@ -35,7 +36,7 @@ def list_issues(call: Call) -> Any:
         for issue in call.repo.issues.values()
         if state in ("all", issue.state)
         and wanted <= {label.lower() for label in issue.labels}
-        and (creator is None or (account := call.state.account(issue.user)) is None or account.login == creator)
+        and (creator is None or ((account := call.state.account(issue.user)) is not None and account.login == creator))
     ]
     found.sort(key=lambda issue: issue.number, reverse=call.query.get("direction", "desc") == "desc")
     return Page(found, lambda issue: Renderer(call).issue(call.repo, issue))
@@ -83,7 +84,7 @@ def list_comments(call: Call) -> Any:
     """Answer an issue's comments, oldest first."""
     issue = call.issue()
     since = call.query.get("since")
-    found = [made for made in issue.comments if not since or made.updated_at.isoformat() >= since]
+    found = [made for made in issue.comments if not since or (stamp(made.updated_at) or "") >= since]
     return Page(found, lambda made: Renderer(call).comment(call.repo, issue, made))
 
 
