@@ -668,9 +668,9 @@ class Sloppy(rest.RestGateway):
     [
         (Eager, lambda server, hub: test_L22_an_unclear_write_is_never_sent_again(server, hub, Reply(status=500))),
         (Trusting, lambda server, hub: test_a_short_or_holed_page_is_incomplete(server, hub, [run(1)], 2, "1 of 2")),
-        (Trusting, lambda server, hub: test_L25_where_that_does_not_help_the_listing_is_incomplete(server, hub)),
-        (Hopeful, lambda server, hub: test_a_read_that_keeps_failing_is_an_error_not_a_miss(server, hub)),
-        (Sloppy, lambda server, hub: test_L41_L15_forks_and_longer_heads_are_dropped(server, hub)),
+        (Trusting, test_L25_where_that_does_not_help_the_listing_is_incomplete),
+        (Hopeful, test_a_read_that_keeps_failing_is_an_error_not_a_miss),
+        (Sloppy, test_L41_L15_forks_and_longer_heads_are_dropped),
     ],
 )
 def test_the_suite_sees_a_gateway_without_its_guard(
