@@ -11,6 +11,7 @@ from klaud import errors, feeds
 from klaud.baselines import model as baselines
 from klaud.baselines import observe as rows
 from klaud.baselines import producers
+from klaud.cli import planner_steps as steps
 from klaud.planner import act, codec, files, model, preflight, proof, reviewing, run, summary, validate
 from klaud.reports import render
 from tests.planner.test_devices import bench, clone
@@ -220,3 +221,19 @@ def test_checks_and_findings_say_what_to_do() -> None:
     assert "nothing is wrong" in render.text(summary.findings([]))
     finding = validate.Finding("error", "benchmarks[0]", "what is wrong", "the fix")
     assert "the fix" in render.text(summary.findings([finding]))
+
+
+# -- a wave whose rows cannot be read
+
+
+@pytest.mark.parametrize(("code", "status"), [("feed-unavailable", 75), ("feed-invalid", 2)])
+def test_a_wave_without_any_published_rows_ends_with_the_feed_s_reason(code: Any, status: int) -> None:
+    failed = rows.FeedFailed(code=code, message="the published rows of codecs: 503")
+    every = proof.Evidences(base="a" * 40, benchmarks=(evidence(failed=failed),))
+    with pytest.raises(errors.KlaudError, match="published rows of codecs") as caught:
+        steps.refuse_failed_rows(w.plan("zlib"), every)
+    assert caught.value.exit_status == status
+    assert "nothing was claimed" in caught.value.advice
+    steps.refuse_failed_rows(w.plan(), every)
+    some = proof.Evidences(base="a" * 40, benchmarks=(evidence(failed=failed), evidence(benchmark="other")))
+    steps.refuse_failed_rows(w.plan("zlib"), some)
