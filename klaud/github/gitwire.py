@@ -32,6 +32,9 @@ TIMEOUT = 60.0
 PACK_LIMIT = 64 * 1024 * 1024
 """Bytes of one fetched pack: 100,000 records are about 20 MB; more is somebody's history behind a record's name."""
 
+INFLATED_LIMIT = 256 * 1024 * 1024
+"""Bytes of all objects of one fetched pack together: 64 MiB of deflate can hold 64 GiB of one repeated letter."""
+
 MESSAGE_LIMIT = 128 * 1024
 """Bytes of one commit object: twice what a record may have, so that the record's own limit is what speaks."""
 
@@ -66,7 +69,7 @@ class HttpStatusError(Exception):
 
 
 class PackTooLargeError(Exception):
-    """A fetched pack passed ``PACK_LIMIT``."""
+    """A fetched pack passed ``PACK_LIMIT``, or its objects together ``INFLATED_LIMIT``."""
 
 
 class Conversation(client.Urllib3HttpGitClient):
@@ -188,11 +191,56 @@ class BoundedBuffer(io.BytesIO):
         return self.write(data)
 
 
+def check_inflated(data: bytes) -> None:
+    """Raise PackTooLargeError where a pack's objects say they are larger than ``INFLATED_LIMIT`` together.
+
+    dulwich holds an object to the size that its header says, so the sum of those sizes bounds the memory of unpacking.
+    """
+    total, at = 0, 12
+    try:
+        for _ in range(int.from_bytes(data[8:12], "big")):
+            byte, shift = data[at], 4
+            kind, size = (byte >> 4) & 7, byte & 15
+            at += 1
+            while byte & 0x80:
+                byte = data[at]
+                size |= (byte & 0x7F) << shift
+                at, shift = at + 1, shift + 7
+            total += size
+            if total > INFLATED_LIMIT:
+                raise PackTooLargeError
+            if kind == pack.OFS_DELTA:
+                while data[at] & 0x80:
+                    at += 1
+                at += 1
+            elif kind == pack.REF_DELTA:
+                at += 20
+            at = _end_of_stream(data, at)
+    except IndexError as error:
+        msg = "a pack that ends before its last object"
+        raise dulwich.errors.GitProtocolError(msg) from error
+
+
+def _end_of_stream(data: bytes, at: int) -> int:
+    """Return where the zlib stream that begins at ``at`` ends; what it holds is dropped piece by piece."""
+    inflating = zlib.decompressobj()
+    while not inflating.eof:
+        piece = inflating.unconsumed_tail
+        if not piece:
+            piece = data[at : at + 4096]
+            at += len(piece)
+            if not piece:
+                raise IndexError
+        inflating.decompress(piece, 64 * 1024)
+    return at - len(inflating.unused_data)
+
+
 def unpack(buffer: io.BytesIO) -> Iterator[tuple[str, gateway.CommitData | gateway.NotACommit]]:
     """Yield every object of a fetched pack that a ref may point at: commits and tags (trees and blobs are skipped)."""
     size = buffer.tell()
     if size == 0:
         return
+    check_inflated(buffer.getvalue())
     buffer.seek(0)
     data = pack.PackData.from_file(buffer, object_format.DEFAULT_OBJECT_FORMAT, size)
     try:

@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import logging
 import random
 import subprocess
 import sys
+import zlib
 from typing import TYPE_CHECKING
 
+import dulwich.errors
 import pytest
+from dulwich import object_format, objects, pack
 from dulwich.repo import Repo
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from klaud import clock, errors
 from klaud.github import gateway, gitwire, refs, retry
@@ -387,6 +394,34 @@ def test_one_history_above_the_limit_stops_no_other(
     found = connect().read([at, small], depth=1000)
     assert isinstance(found[small], gateway.CommitData)
     assert isinstance(found[at], gateway.NotACommit)
+
+
+def test_a_small_pack_of_a_huge_object_is_not_unpacked(
+    host: githttp.GitHost, connect: Callable[..., RefStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gitwire, "INFLATED_LIMIT", 2_000_000)
+    bomb, small = host.commit("x" * 3_000_000), host.commit("small")
+    host.set(A, bomb)
+    host.set(B, small)
+    found = connect().read([bomb, small])
+    assert isinstance(found[small], gateway.CommitData)
+    assert isinstance(found[bomb], gateway.NotACommit)
+    assert "limit" in found[bomb].why
+
+
+@given(st.lists(st.binary(max_size=3000), max_size=8), st.data())
+@settings(max_examples=80, deadline=None)
+def test_the_size_of_a_pack_is_known_before_it_is_unpacked(bodies: list[bytes], data: st.DataObject) -> None:
+    blobs = [objects.Blob.from_string(body) for body in bodies]
+    count, unpacked = gitwire.records_of(blobs)
+    made = io.BytesIO()
+    pack.write_pack_data(made.write, unpacked, num_records=count, object_format=object_format.DEFAULT_OBJECT_FORMAT)
+    whole = made.getvalue()
+    gitwire.check_inflated(whole)
+    if bodies:
+        cut = data.draw(st.integers(min_value=0, max_value=len(whole) - 22))
+        with contextlib.suppress(dulwich.errors.GitProtocolError, zlib.error):
+            gitwire.check_inflated(whole[:cut])
 
 
 def test_many_lost_oids_end_in_an_error(host: githttp.GitHost, connect: Callable[..., RefStore]) -> None:
