@@ -1,4 +1,4 @@
-"""``python -m bench [NAME ...]``: run the named benchmarks (all by default), one after the other, each in its own process."""
+"""``python -m bench [NAME ...]``: run the named benchmarks (default: all) in turn, each in its own process."""
 
 from __future__ import annotations
 

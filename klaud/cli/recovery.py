@@ -110,7 +110,6 @@ def setting(live: lives.Live) -> model.Setting:
 def settling(live: lives.Live, started: records.SessionStarted, *, bundles: Path | None = None) -> finish.World | None:
     """Build what settling one session needs; None where no benchmark has its family."""
     import fnmatch
-    import urllib.parse
 
     from klaud import names
     from klaud.baselines import schema
@@ -128,7 +127,7 @@ def settling(live: lives.Live, started: records.SessionStarted, *, bundles: Path
                 store=live.store,
                 names=live.names,
                 repository=live.repository,
-                host=urllib.parse.urlsplit(live.place.server_url).netloc,
+                host=live.place.web_host,
                 clock=live.clock,
                 policy=live.config.session,
                 workflows=benchmark.workflows,

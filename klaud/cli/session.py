@@ -8,7 +8,6 @@ import shutil
 import signal
 import tempfile
 import threading
-import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -200,7 +199,7 @@ def _host(config: Path | None, benchmark: str, bundle: Path) -> Iterator[run.Hos
             store=opened.store,
             names=opened.names,
             repository=opened.repository,
-            host=urllib.parse.urlsplit(opened.place.server_url).netloc,
+            host=opened.place.web_host,
             clock=opened.clock,
             policy=opened.config.session,
             workflows=chosen.workflows,

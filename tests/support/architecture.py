@@ -36,8 +36,8 @@ MAY_START_FAKEHUB = ("klaud/cli/demo*.py", "klaud/cli/scene*.py", "klaud/cli/ini
 
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "github": ("klaud/github/*",),
-    "dulwich": ("klaud/github/*",),
-    "yaml": ("klaud/yaml12.py", "klaud/fakehub/*"),
+    "dulwich": ("klaud/github/*", "klaud/fakehub/*"),
+    "yaml": ("klaud/yaml12.py", "klaud/session/work.py", "klaud/fakehub/*"),
     "requests": ("klaud/github/*", "klaud/records/*", "klaud/feeds.py"),
     "urllib3": ("klaud/github/*", "klaud/records/*", "klaud/feeds.py"),
     "tenacity": ("klaud/github/*", "klaud/records/*", "klaud/feeds.py"),
@@ -78,6 +78,8 @@ PURE_FILES = (
     "klaud/records/openai.py",
     "klaud/records/values.py",
     "klaud/review/prompt.py",
+    "klaud/encoder/documents.py",
+    "klaud/encoder/naming.py",
 )
 """Files that do no I/O and read neither the clock, the environment nor chance (glob patterns)."""
 
