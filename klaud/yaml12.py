@@ -135,6 +135,20 @@ def load(raw: bytes, *, where: str, limit: int) -> Any:
         raise errors.InputError(message) from None
 
 
+def load_older(raw: bytes, *, where: str, limit: int) -> Any:
+    """Return what a YAML 1.1 reader makes of a document that ``load`` accepts: who compares files as data needs both.
+
+    The same bounds and errors as ``load``, whose checks (duplicate keys, tags) must have passed before.
+    """
+    load(raw, where=where, limit=limit)
+    try:
+        return yaml.load(raw.decode("utf-8-sig"), Loader=yaml.CSafeLoader)
+    except (yaml.YAMLError, ValueError) as error:
+        problem = _words(error) if isinstance(error, yaml.YAMLError) else "a value that YAML 1.1 cannot make"
+        message = f"{where}: {problem}"
+        raise errors.InputError(message) from None
+
+
 def _words(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
