@@ -16,8 +16,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from klaud import errors, yaml12
 from klaud.session import gitprog, model, process, render, rules_scope
 
@@ -354,10 +352,6 @@ def _content(git: gitprog.Git, oid: str, path: str, *, data: bool) -> rules_scop
     return parse(raw, path)
 
 
-class _Older(yaml.CSafeLoader):
-    """YAML 1.1 as most tools still read it, with duplicate keys as PyYAML takes them."""
-
-
 def parse(raw: bytes, path: str) -> rules_scope.Content:
     """Return a YAML or JSON file as data, in every reading that a tool may take."""
     if path.lower().endswith(".json"):
@@ -367,8 +361,8 @@ def parse(raw: bytes, path: str) -> rules_scope.Content:
             return rules_scope.Opaque("not readable as JSON", script=raw.startswith(b"#!"))
     try:
         newer = yaml12.load(raw, where=path, limit=FILE_BYTES)
-        older = yaml.load(raw, Loader=_Older)  # noqa: S506 - a subclass of the safe loader
-    except (errors.InputError, yaml.YAMLError, ValueError, RecursionError):
+        older = yaml12.load_older(raw, where=path, limit=FILE_BYTES)
+    except (errors.InputError, RecursionError):
         return rules_scope.Opaque("not readable as YAML", script=raw.startswith(b"#!"))
     return rules_scope.Parsed((newer, older))
 
