@@ -64,28 +64,25 @@ class Mutant:
 def mutants(source: str) -> Iterator[Mutant]:
     """Yield every mutant of a module."""
     tree = ast.parse(source)
-    count = sum(1 for _ in ast.walk(tree))
-    for position in range(count):
-        probe = list(ast.walk(tree))[position]
-        for kind in range(len(list(_changes(copy.deepcopy(probe))))):
+    code = _code(tree)
+    for position, node in enumerate(ast.walk(tree)):
+        if id(node) not in code:
+            continue
+        for kind in range(len(list(_changes(node)))):
             changed = copy.deepcopy(tree)
-            nodes = list(ast.walk(changed))
-            if not _in_code(changed, nodes[position]):
-                break
-            change = list(_changes(nodes[position]))[kind]
-            what = change()
-            line = getattr(nodes[position], "lineno", 0)
-            yield Mutant(ast.fix_missing_locations(changed), line, what)
+            twin = list(ast.walk(changed))[position]
+            what = list(_changes(twin))[kind]()
+            yield Mutant(ast.fix_missing_locations(changed), getattr(node, "lineno", 0), what)
 
 
-def _in_code(tree: ast.Module, node: ast.AST) -> bool:
-    """Tell whether a node is inside a function's statements, not in an annotation, a docstring or a module's constants."""
+def _code(tree: ast.Module) -> set[int]:
+    """Return the nodes inside functions' statements: no annotation, no docstring, no constant of the module."""
+    found: set[int] = set()
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             body = [s for s in function.body if not _is_docstring(s)]
-            if any(node is inner for statement in body for inner in _without_annotations(statement)):
-                return True
-    return False
+            found |= {id(inner) for statement in body for inner in _without_annotations(statement)}
+    return found
 
 
 def _without_annotations(statement: ast.stmt) -> Iterator[ast.AST]:

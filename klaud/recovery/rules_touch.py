@@ -96,8 +96,8 @@ def is_own_commit(account: github.Account | None, email: str, setting: model.Set
     """Tell whether one side of a commit is klaud: by account, or, where GitHub names none, by the id in the address."""
     if account is not None:
         return account.id == setting.bot
-    number, plus, rest = email.partition("+")
-    return bool(plus) and number == str(setting.bot) and rest.endswith("@users.noreply.github.com")
+    number, _, rest = email.partition("+")
+    return number == str(setting.bot) and rest.endswith("@users.noreply.github.com")
 
 
 def _by_runs(

@@ -109,7 +109,15 @@ def touch(seen: github.PullDetail, case: model.Case | None = None, *runs: github
 
 @pytest.mark.parametrize(
     ("account", "person"),
-    [(BOT, False), (IGNORED, False), (APP, False), (ALICE, True), (LOOKALIKE, True), (None, True)],
+    [
+        (BOT, False),
+        (github.Account(id=90001, login="machine"), False),
+        (IGNORED, False),
+        (APP, False),
+        (ALICE, True),
+        (LOOKALIKE, True),
+        (None, True),
+    ],
 )
 def test_who_is_a_person(account: github.Account | None, person: bool) -> None:
     """By id and by GitHub's own type, never by a name's ending; a deleted account is one."""
