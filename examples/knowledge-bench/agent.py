@@ -4,7 +4,8 @@
     python agent.py [FAULT]
 
 reads ``task.json`` in its working directory and writes ``submission.json``. Without a fault it encodes the example as a
-careful agent would. With one it makes that mistake, always or (``once-...``) in the first attempt only.
+careful agent would. With one it makes that mistake: always, in the first attempt only (``once-...``), at one item
+only (``...@5``).
 Standard library only; the same task gives the same submission.
 """
 
@@ -142,6 +143,9 @@ def main() -> None:
     fault = sys.argv[1] if len(sys.argv) > 1 else ""
     if fault.startswith("once-"):
         fault = fault.removeprefix("once-") if task["attempt"] == 1 else ""
+    if "@" in fault:  # at one item only
+        fault, _, item = fault.partition("@")
+        fault = fault if task["item"]["id"] == int(item) else ""
     answer = good(task)
     if fault in ("hang", "hang-after", "crash", "child"):
         if fault != "hang":

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from klaud import errors
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from klaud.encoder import agents, request
+
+_T = TypeVar("_T")
 
 BenchmarkOption = Annotated[str, typer.Option("--benchmark", help="The benchmark's name.")]
 DatabasesOption = Annotated[str, typer.Option("--databases", help="Names of databases, separated by commas.")]
@@ -93,12 +98,23 @@ def _encode(asked: request.Asked, data: Path, references: Path, isolation: str) 
         )
         for key in checked.keys
     ]
-    outcomes = asyncio.run(run.encode_all(made))
+    try:
+        outcomes = asyncio.run(_until_told_to_end(run.encode_all(made)))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        message = "told to end: what was settled is kept as partial"
+        raise errors.RetryLaterError(message, advice="Run the same command again: it resumes.") from None
     for outcome in outcomes:
         for line in run.lines(outcome):
             typer.echo(line)
     if any(outcome.entry is None or outcome.entry.state != "complete" for outcome in outcomes):
         raise typer.Exit(1)
+
+
+async def _until_told_to_end(work: Coroutine[Any, Any, _T]) -> _T:
+    """Await ``work``; SIGTERM cancels it, as SIGINT does, so that agents are ended and what was settled is kept."""
+    task = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 def _agent(checked: request.Checked, isolation: str) -> agents.ItemAgent:

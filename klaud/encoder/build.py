@@ -110,6 +110,7 @@ async def _encode(job: Job, layer: slayer.Layer, progress: Progress) -> document
         clock=job.clock,
         folder=job.folder / "items",
         deadline=job.deadline,
+        forbidden=_forbidden(job),
     )
     for number in plan.order:
         if number in progress.rows:
@@ -148,6 +149,12 @@ async def _resume(
     return held
 
 
+def _forbidden(job: Job) -> tuple[str, ...]:
+    """Return the texts that nothing of this build may hold."""
+    of = job.source.inputs
+    return (*validate.own_paths(job.forbidden, of.items, of.meanings), *job.source.secrets)
+
+
 def _collide(of: model.Inputs, progress: Progress, held: documents.Documents) -> documents.Documents:
     """Defer every owner of a collision and what uses it, and purge their entities."""
     out = decide.collisions(progress.accepted)
@@ -163,8 +170,7 @@ async def _finish(job: Job, progress: Progress, held: documents.Documents) -> No
     of = job.source.inputs
     rows = decide.settle(of.items, progress.rows)
     tree = render(job, progress, held, rows)
-    forbidden = (*job.forbidden, *job.source.secrets)
-    found, _, _ = validate.contents(tree, of.key, forbidden=forbidden, marked=False)
+    found, _, _ = validate.contents(tree, of.key, forbidden=_forbidden(job), marked=False)
     if not found:
         found = await asyncio.to_thread(
             validate.store, tree, of.key, rows, url=job.source.url, query_seconds=job.policy.query_seconds
@@ -173,7 +179,7 @@ async def _finish(job: Job, progress: Progress, held: documents.Documents) -> No
         shown = "; ".join(found[:10])
         raise errors.KlaudError(
             f"the reference of {of.key.database} does not validate: {shown}",
-            advice="Nothing was kept. Run the command again; if it stays, report it with this message.",
+            advice="What was settled is kept as partial; --rebuild makes it anew. Report it with this message.",
         )
     await asyncio.to_thread(_write, job, tree, of.fingerprint)
 

@@ -34,7 +34,8 @@ def check_reference(
         )
     source = inputs.read(key, data, environment, query_seconds=policy.query_seconds)
     tree = files.tree(target, limit=validate.TREE_BYTES)
-    forbidden = (*build.forbidden_paths(data, references), *source.secrets)
+    paths = validate.own_paths(build.forbidden_paths(data, references), source.inputs.items, source.inputs.meanings)
+    forbidden = (*paths, *source.secrets)
     found, items, rows = validate.contents(tree, key, forbidden=forbidden, marked=True)
     said = list(found)
     if tree[naming.MARKER].decode("ascii", "replace").strip() != source.inputs.fingerprint:

@@ -187,7 +187,7 @@ def decode(data: bytes, kind: type[_T], where: str, *, limit: int = FILE_BYTES) 
         raise errors.InputError(f"{where} has {len(data)} bytes: more than {limit}")
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.InputError(f"{where} is not what klaud writes: {str(error)[:200]}") from None
 
 
@@ -197,5 +197,5 @@ def decode_submission(data: bytes, limit: int) -> model.Submission | model.Probl
         return model.Problem(check="within-limits", text=f"the submission has {len(data)} bytes: more than {limit}")
     try:
         return msgspec.json.decode(data, type=model.Submission)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return model.Problem(check="submitted", text=f"the submission cannot be read: {str(error)[:200]}")

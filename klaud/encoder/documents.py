@@ -24,6 +24,9 @@ TAG = "kb_id"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 """What an entity may be called: an identifier that every dialect takes unquoted."""
 
+DEPTH = 12
+"""Levels of nesting in a definition's body: a model of stages with computed measures has eight."""
+
 _STRING = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _WORD = re.compile(r'[A-Za-z_]\w*(?:\s*\.\s*[A-Za-z_]\w*)*|"[^"]+"(?:\."[^"]+")*', re.ASCII)
 _LISTS = {"column": "columns", "measure": "measures"}
@@ -105,6 +108,8 @@ def _malformed(definition: model.Definition, held: Documents, database: str) -> 
     if unknown:
         allowed = ", ".join(sorted(model.BODY_FIELDS[definition.kind]))
         return f"a {definition.kind} has no {', '.join(unknown)[:200]}: its body may have {allowed}"
+    if inner := _inner_problem(definition.body):
+        return f"{definition.kind} {definition.model[:80]}.{definition.name[:80]}: {inner}"
     if definition.kind == "model":
         if not NAME.fullmatch(definition.model) or definition.name:
             return f"model {definition.model[:80]!r}: a model's name is an identifier in 'model', 'name' stays empty"
@@ -115,6 +120,22 @@ def _malformed(definition: model.Definition, held: Documents, database: str) -> 
         return f"{definition.kind} {definition.name[:80]!r} is not an identifier (letters, digits, '_', at most 63)"
     if definition.model not in held:
         return f"{definition.kind} {definition.name}: there is no model {definition.model[:80]!r}"
+    return ""
+
+
+def _inner_problem(body: dict[str, Any]) -> str:
+    """Return what is wrong inside a body: too deep, or a tag of its own somewhere below (tags are klaud's alone)."""
+    todo: list[tuple[Any, int]] = [(body, 0)]
+    while todo:
+        value, depth = todo.pop()
+        if depth > DEPTH:
+            return f"its body is nested more than {DEPTH} levels deep"
+        if isinstance(value, dict):
+            if "meta" in value:
+                return "its body has a meta inside: tags are not for an agent to set"
+            todo.extend((inner, depth + 1) for inner in value.values())
+        elif isinstance(value, list | tuple):
+            todo.extend((inner, depth + 1) for inner in value)
     return ""
 
 

@@ -11,6 +11,8 @@ import dataclasses
 import secrets
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from klaud.encoder import agents, codec, decide, documents, files, model, naming, slayer, tools
 
 if TYPE_CHECKING:
@@ -32,7 +34,10 @@ class Settled:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What every item of one build shares. ``deadline`` is the budget's end on the monotonic clock."""
+    """What every item of one build shares.
+
+    ``deadline`` is the budget's end on the monotonic clock. ``forbidden``: paths and credentials that may be in no text.
+    """
 
     inputs: model.Inputs
     layer: slayer.Layer
@@ -41,6 +46,7 @@ class Bench:
     clock: Clock
     folder: Path
     deadline: float
+    forbidden: tuple[str, ...] = ()
 
 
 async def encode(
@@ -50,6 +56,27 @@ async def encode(
     accepted: Mapping[int, tuple[model.Definition, ...]],
 ) -> Settled:
     """Encode one item. ``held``: the documents so far, as the layer normalised them; ``accepted``: by encoded item."""
+    settled = await _attempts(bench, item, held, accepted)
+    if settled.row is None:
+        return settled
+    row = settled.row
+    clean = msgspec.structs.replace(row, notes=_scrub(row.notes, bench), error=_scrub(row.error, bench))
+    return dataclasses.replace(settled, row=clean)
+
+
+def _scrub(text: str, bench: Bench) -> str:
+    """Return ``text`` without paths of this machine and credentials: messages of drivers and agents may hold them."""
+    for part in bench.forbidden:
+        text = text.replace(part, "***")
+    return text
+
+
+async def _attempts(
+    bench: Bench,
+    item: model.Item,
+    held: documents.Documents,
+    accepted: Mapping[int, tuple[model.Definition, ...]],
+) -> Settled:
     policy = bench.policy
     usage = model.Usage()
     problems: tuple[model.Problem, ...] = ()
@@ -183,6 +210,10 @@ async def _check(
         dependencies={child: accepted[child] for child in item.children if child in accepted},
         policy=bench.policy,
     )
+    said = msgspec.json.encode(submission.definitions).decode()
+    if any(part in said for part in bench.forbidden):
+        text = "a definition holds an absolute path of this machine, or a credential"
+        problems = (*problems, model.Problem(check="within-limits", text=text))
     if submission.status == "deferred" or any(one.check == "within-limits" for one in problems):
         return problems, held
     applied, after = await _apply(bench, item, held, submission.definitions)

@@ -174,16 +174,21 @@ async def _build(request: Request, place: Place, source: inputs.Source) -> model
         if await asyncio.to_thread(request.files.rename, folder / "tree", place.target):
             await asyncio.to_thread(request.files.remove_tree, place.partial)
             return _entry(str(place.target), of, progress, state="complete")
-        winner = await asyncio.to_thread(place.complete)
-        if winner is None:
-            raise errors.RetryLaterError(f"{place.names.local} is in the way of a finished build and has no marker")
-        return msgspec.structs.replace(winner, wasted=progress.usage)
-    except asyncio.CancelledError:
-        if progress.rows:
+        return await asyncio.to_thread(_overtaken, place, progress)
+    except BaseException:
+        if progress.usage.sessions:  # what agents were paid for is kept, whatever went wrong after
             place.keep_partial(of, progress)
         raise
     finally:
         await asyncio.shield(asyncio.to_thread(request.files.remove_tree, folder))
+
+
+def _overtaken(place: Place, progress: build.Progress) -> model.ReferenceEntry:
+    """Return the reference that was there first: a success exactly when it has its marker."""
+    winner = place.complete()
+    if winner is None:
+        raise errors.RetryLaterError(f"{place.names.local} is in the way of a finished build and has no marker")
+    return msgspec.structs.replace(winner, wasted=progress.usage)
 
 
 def _entry(directory: str, of: model.Inputs, progress: build.Progress, *, state: str) -> model.ReferenceEntry:

@@ -11,6 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+import msgspec.yaml
+
 from klaud import errors
 from klaud.encoder import codec, decide, documents, model, naming, slayer
 
@@ -61,10 +64,31 @@ def contents(
     for row in rows:
         hosts = {f"models/{key.database}/{one.split('.')[1]}.yaml" for one in row.entities if one.count(".") in (1, 2)}
         found += [f"item {row.kb_id}: {name} is missing" for name in sorted(hosts) if name not in tree]
-    for name, data in tree.items():
-        if name.startswith("models/") and f"name: {Path(name).stem}".encode() not in data:
-            found.append(f"{name} does not name the model of its file")
+    found += [
+        f"{name} does not name the model of its file"
+        for name, data in tree.items()
+        if name.startswith("models/") and _model_name(data) != Path(name).stem
+    ]
     return tuple(dict.fromkeys(found)), items, rows
+
+
+def _model_name(data: bytes) -> str:
+    try:
+        document = msgspec.yaml.decode(data)
+    except msgspec.DecodeError:
+        return ""
+    return str(document.get("name", "")) if isinstance(document, dict) else ""
+
+
+def own_paths(forbidden: Sequence[str], items: Sequence[model.Item], meanings: Sequence[model.Meaning]) -> list[str]:
+    """Return the paths that must not be in a reference: not those that the inputs themselves speak of."""
+    told = "\n".join(
+        [
+            *(text for item in items for text in (item.knowledge, item.description, item.definition)),
+            *(meaning.text for meaning in meanings),
+        ]
+    )
+    return [path for path in forbidden if path not in told]
 
 
 def store(

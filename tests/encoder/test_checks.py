@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,71 @@ def test_raw_sql_models_are_refused_on_sqlite_with_the_way_out(tmp_path: Path) -
     assert "source_queries" in row.notes
 
 
+def answer_with(*definitions: dict[str, Any], notes: str = "") -> Any:
+    def answer(task: dict[str, Any]) -> dict[str, Any]:
+        entities = [encoding.load("agent").reference("shop", one) for one in definitions]
+        return {"nonce": task["nonce"], "definitions": list(definitions), "entities": entities, "notes": notes}
+
+    return encoding.InstantAgent(answer)
+
+
+def nested(levels: int) -> Any:
+    value: Any = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("definition", "said"),
+    [
+        ({"kind": "model", "model": "m", "body": {"columns": [{"name": "c", "meta": {"kb_id": 5}}]}}, "has a meta inside"),
+        ({"kind": "model", "model": "m", "body": {"source_queries": nested(40)}}, "nested more than 12 levels"),
+        ({"kind": "model", "model": "../m", "body": {}}, "a model's name is an identifier"),
+        ({"kind": "model", "model": "shop", "body": {}}, "model shop has the name of the datasource"),
+        ({"kind": "model", "model": "Orders", "body": {}}, "model orders is a part of the schema"),
+        ({"kind": "column", "model": "orders", "name": "a b", "body": {"sql": "id"}}, "is not an identifier"),
+        ({"kind": "column", "model": "nowhere", "name": "a", "body": {"sql": "id"}}, "there is no model 'nowhere'"),
+        ({"kind": "measure", "model": "orders", "name": "status", "body": {"formula": "count(*)"}}, "part of the schema"),
+        ({"kind": "column", "model": "orders", "name": "a", "body": {"sql": "'/klaud/secret'"}}, "an absolute path"),
+    ],
+)  # fmt: skip
+def test_what_a_definition_may_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, definition: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setenv("HOME", "/klaud/secret")
+    row = encoding.row(encode(tmp_path, answer_with(definition), {0}), 0)
+    assert row.status == "deferred"
+    assert said in row.notes
+
+
+def test_a_submission_that_is_nested_without_end_costs_the_attempt(tmp_path: Path) -> None:
+    class Deep(encoding.InstantAgent):
+        async def run(self, task: model.Task, workspace: Path, tools: Any, bounds: model.Bounds) -> model.ItemResult:
+            del task, tools, bounds
+            (workspace / agents.SUBMISSION).write_bytes(b'{"definitions":' + b"[" * 100_000)
+            return model.ItemResult(ended="finished")
+
+    row = encoding.row(encode(tmp_path, Deep(), {0}), 0)
+    assert row.status == "error"
+    assert "cannot be read" in row.error
+
+
+def test_a_path_in_a_note_is_taken_out_and_one_in_the_inputs_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/klaud/secret")
+    good = encoding.load("agent").ENCODINGS[0]
+    row = encoding.row(encode(tmp_path / "a", answer_with(*good, notes="see /klaud/secret/x"), {0}), 0)
+    assert (row.status, row.notes) == ("encoded", "see ***/x")
+    folder = encoding.make(tmp_path / "b", {0})
+    kb = folder / "shop_kb.jsonl"
+    kb.write_text(kb.read_text().replace("What one line", "In /klaud/secret, what one line"))
+    request = encoding.request(tmp_path / "b", encoding.InstantAgent())
+    entry = asyncio.run(reference.ensure_reference(request))
+    assert encoding.row(entry, 0).status == "encoded"
+
+
 def program(*faults: str, **more: Any) -> agents.ProgramAgent:
     return agents.ProgramAgent([sys.executable, "-I", "-S", str(encoding.AGENT), *faults], **more)
 
@@ -139,8 +205,6 @@ def test_the_process_tree_is_gone_before_the_submission_is_read(tmp_path: Path) 
 
 def test_looking_while_a_child_lives_would_be_caught(tmp_path: Path) -> None:
     """The broken twin: an agent whose child is not killed has its submission spoilt after the look."""
-    import subprocess
-
     (tmp_path / "task.json").write_text('{"attempt": 1, "nonce": "x", "database": "shop", "item": {"id": 0}}')
     subprocess.run([sys.executable, "-I", "-S", str(encoding.AGENT), "child"], cwd=tmp_path, check=True)
     looked = (tmp_path / "submission.json").read_text()

@@ -170,7 +170,7 @@ def test_records_come_back_as_they_were() -> None:
         usage=model.Usage(sessions=1, dollars=0.5),
     )
     assert codec.decode(codec.encode(manifest), model.Manifest, "m") == manifest
-    with pytest.raises(errors.InputError, match="m is not what klaud writes"):
+    with pytest.raises(errors.InputError, match="is not what klaud writes"):
         codec.decode(codec.encode({**msgspec.to_builtins(manifest), "more": 1}), model.Manifest, "m")
     with pytest.raises(errors.InputError, match="more than 3"):
         codec.decode(b"1234", int, "m", limit=3)
@@ -179,6 +179,6 @@ def test_records_come_back_as_they_were() -> None:
 def test_a_relative_read_never_creates_a_database(tmp_path: Path) -> None:
     (tmp_path / "data" / "gone").mkdir(parents=True)
     (tmp_path / "data" / "gone" / "gone_kb.jsonl").write_bytes(kb(GOOD))
-    with pytest.raises(errors.InputError, match="gone.sqlite is missing"):
+    with pytest.raises(errors.InputError, match=r"gone\.sqlite is missing"):
         inputs.read(naming.key("bench", "gone", "sqlite"), tmp_path / "data", {}, query_seconds=5.0)
     assert [path.name for path in (tmp_path / "data" / "gone").iterdir()] == ["gone_kb.jsonl"]

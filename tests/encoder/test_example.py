@@ -1,14 +1,19 @@
+# ruff: noqa: S608 - statements of the test's own
 """The example, encoded offline by its program in real child processes; its values compared with plain SQL."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
+import msgspec.yaml
 import pytest
+from slayer import usage_reporting
+from slayer.usage_reporting import settings
 
-from klaud.encoder import checking, documents, files, inputs, model, naming, slayer, validate
+from klaud.encoder import checking, documents, files, inputs, model, naming, reference, slayer, validate
 from tests.support import encoding
 
 if TYPE_CHECKING:
@@ -162,10 +167,6 @@ def test_opening_the_reference_itself_would_change_it(whole: tuple[Path, model.R
 def test_building_again_on_another_path_gives_the_same_bytes(
     whole: tuple[Path, model.ReferenceEntry], tmp_path: Path
 ) -> None:
-    import asyncio
-
-    from klaud.encoder import reference
-
     encoding.make(tmp_path / "else where")
     again = asyncio.run(reference.ensure_reference(encoding.request(tmp_path / "else where", encoding.InstantAgent())))
     one = files.tree(whole[0] / "refs" / "bench" / "shop", limit=validate.TREE_BYTES)
@@ -190,7 +191,7 @@ def broken(tree: dict[str, bytes], name: str, old: bytes, new: bytes) -> dict[st
         ("memories/shop_kb_3.md", b"version: 4", b"version: [", "memory"),
     ],
 )
-def test_validation_sees_each_kind_of_damage(  # noqa: PLR0917 - a table's columns
+def test_validation_sees_each_kind_of_damage(
     whole: tuple[Path, model.ReferenceEntry], name: str, old: bytes, new: bytes, finding: str
 ) -> None:
     root, entry = whole
@@ -217,8 +218,6 @@ def test_validation_of_bytes_sees_each_kind_of_damage(whole: tuple[Path, model.R
     assert "the memory of item 3 is missing" in findings(
         {key: data for key, data in tree.items() if key != "memories/shop_kb_3.md"}
     )
-    rows = encoding.load  # only to name what follows
-    del rows
     assert "item 3 has 2 results" in findings(broken(tree, naming.RESULTS, b'"kb_id": 4,', b'"kb_id": 3,'))
     assert "item 4 has no result" in findings(broken(tree, naming.RESULTS, b'"kb_id": 4,', b'"kb_id": 3,'))
     assert "is deferred and has 1 entities" in findings(
@@ -227,9 +226,6 @@ def test_validation_of_bytes_sees_each_kind_of_damage(whole: tuple[Path, model.R
 
 
 def test_usage_reporting_of_the_layer_is_off(whole: tuple[Path, model.ReferenceEntry]) -> None:
-    from slayer import usage_reporting
-    from slayer.usage_reporting import settings
-
     assert whole[1].built
     assert not usage_reporting.is_active()
     assert not settings.resolve_state().enabled
@@ -251,10 +247,8 @@ def test_fingerprint_is_of_content_only(whole: tuple[Path, model.ReferenceEntry]
 
 
 def test_documents_purge_by_tag_leaves_nothing_of_an_item(whole: tuple[Path, model.ReferenceEntry]) -> None:
-    import yaml
-
     tree = files.tree(whole[0] / "refs" / "bench" / "shop", limit=validate.TREE_BYTES)
-    held = {name[12:-5]: yaml.safe_load(data) for name, data in tree.items() if name.startswith("models/shop/")}
+    held = {name[12:-5]: msgspec.yaml.decode(data) for name, data in tree.items() if name.startswith("models/shop/")}
     owners = {owner for owner, *_ in documents.tagged(held)}
     assert owners == {row.kb_id for row in whole[1].results if row.status == "encoded"}
     slim = documents.purge(held, {3, 18})

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A directory in memory where there is one: thousands of waits for a disk prove nothing more here."""
-    memory = Path("/dev/shm")
+    memory = Path("/dev/shm")  # noqa: S108 - a directory of its own is made in it
     with tempfile.TemporaryDirectory(prefix="klaud-kill-", dir=memory if memory.is_dir() else None) as name:
         yield Path(name)
 

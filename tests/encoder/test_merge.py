@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from klaud import clock, errors
-from klaud.encoder import files, merge, model, naming
+from klaud.encoder import files, merge, model, naming, reference
 from tests.support import encoding
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ def test_a_complete_upload_is_merged_and_reused(whole: tuple[Path, model.Referen
     assert run(tmp_path, tmp_path / "a") == [("merged", "of 2026-01-01T00:00:00+00:00")]
     assert content(tmp_path) == files.tree(folder, limit=10**9)
     assert run(tmp_path, tmp_path / "a") == [("same", "")]
-    from klaud.encoder import reference
-
     agent = encoding.InstantAgent()
     entry = asyncio.run(reference.ensure_reference(encoding.request(tmp_path, agent, data=tmp_path)))
     assert (entry.built, agent.runs, entry.results) == (False, {}, whole[1].results)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import datetime
 import json
+import sqlite3
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +27,6 @@ class Stepping:
         self.at = 1000.0
 
     def now(self) -> Any:
-        import datetime
-
         return datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 
     def monotonic(self) -> float:
@@ -61,7 +62,7 @@ def test_the_budget_leaves_a_partial_reference_and_the_next_call_resumes_it(tmp_
     encoding.make(tmp_path)
     clock = Stepping()
 
-    def ended(task: model.Task) -> model.Ended:
+    def ended(_: model.Task) -> model.Ended:
         clock.at += 100.0
         return "finished"
 
@@ -285,6 +286,27 @@ def test_a_cancelled_build_keeps_what_was_settled(tmp_path: Path) -> None:
     agent = encoding.InstantAgent()
     assert ensure(tmp_path, agent).state == "complete"
     assert agent.runs == {5: 1}
+
+
+def test_what_was_paid_for_is_kept_when_the_whole_does_not_validate(tmp_path: Path) -> None:
+    """The database changes under the build: the whole drifts, nothing is published, and no token is spent twice."""
+    path = encoding.make(tmp_path, {0, 5}) / "shop.sqlite"
+    whole = path.read_bytes()
+
+    def ended(task: model.Task) -> model.Ended:
+        if task.item.id == 5:
+            with contextlib.closing(sqlite3.connect(path)) as connection:
+                connection.execute("ALTER TABLE lines RENAME COLUMN unit_price TO price")
+        return "finished"
+
+    with pytest.raises(errors.KlaudError, match="does not validate"):
+        ensure(tmp_path, encoding.InstantAgent(ended=ended))
+    assert sorted(one.name for one in place(tmp_path).parent.iterdir()) == ["shop.build.lock", "shop.partial"]
+    path.write_bytes(whole)
+    agent = encoding.InstantAgent()
+    entry = ensure(tmp_path, agent)
+    assert (entry.state, agent.runs) == ("complete", {})
+    assert json.loads((place(tmp_path) / naming.USAGE).read_text())["total"]["sessions"] == 2
 
 
 def test_a_failed_database_is_a_row_with_an_error_and_the_batch_goes_on(tmp_path: Path) -> None:

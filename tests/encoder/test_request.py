@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -174,3 +177,35 @@ def test_a_failed_database_ends_with_status_1(tmp_path: Path, capsys: pytest.Cap
     assert code == 1
     assert "bench/absent: error: there is no directory absent" in out
     assert "bench/shop: built" in out
+
+
+@pytest.mark.slow
+def test_told_to_end_it_ends_its_agent_and_keeps_what_was_settled(tmp_path: Path) -> None:
+    """SIGTERM while item 5 hangs: status 75 within the runner's 8 seconds, and the same command resumes."""
+    encoding.make(tmp_path, {0, 5})
+    words = [
+        "encode", "--benchmark", "bench", "--databases", "shop", "--data", str(tmp_path / "data"), "--references",
+        str(tmp_path / "refs"), "--framework", "scripted", "--isolation", "none", "--program",
+    ]  # fmt: skip
+    program = f"{sys.executable} -I -S {encoding.AGENT}"
+    command = [sys.executable, "-m", "klaud", *words, f"{program} hang-after@5"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "item 0: encoded\n"
+        workspace = tmp_path / "refs" / "bench"
+        while not list(workspace.glob("shop.building-*/items/5.1/submission.json")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+        assert time.monotonic() - began < 8
+    assert process.returncode == 75
+    assert "told to end: what was settled is kept as partial" in err
+    assert sorted(path.name for path in workspace.iterdir()) == ["shop.build.lock", "shop.partial"]
+    again = subprocess.run(
+        [sys.executable, "-m", "klaud", *words, program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert again.returncode == 0, again.stderr
+    assert "item 5: encoded" in again.stderr
+    assert "item 0" not in again.stderr

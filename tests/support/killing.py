@@ -1,3 +1,4 @@
+# ruff: noqa: T201 - a script that prints
 """Stop a build, a resumption, a rebuild or a merge by SIGKILL after each of its file operations, and look at what is left.
 
     python -m tests.support.killing DIRECTORY SCENE FIRST LAST [TWIN]
@@ -222,7 +223,9 @@ def main(root: Path, scene: str, first: str, last_one: str, twin: str = "") -> N
         count = [0]
         last = root / "last"
 
-        def observe(operation: str, path: Path, *, limit: int = number, seen: list[int] = count) -> None:
+        def observe(
+            operation: str, path: Path, *, limit: int = number, seen: list[int] = count, last: Path = last
+        ) -> None:
             seen[0] += 1
             if seen[0] == limit:
                 last.write_text(f"{operation} {path.name.partition('.building-')[0]}")
@@ -231,7 +234,7 @@ def main(root: Path, scene: str, first: str, last_one: str, twin: str = "") -> N
         ended = forked(lambda at=place, watch=observe: SCENES[scene](at, TWINS[twin](watch)))
         found = {"at": number, "ended": ended, "after": last.read_text() if ended else "", **look(place)}
         again = "build" if scene in ("build", "partial", "resume", "rebuild") else scene
-        found["next"] = forked(lambda at=place: SCENES[again](at, files.Files())) if not twin else 0
+        found["next"] = forked(lambda at=place, name=again: SCENES[name](at, files.Files())) if not twin else 0
         found["then"] = look(place)
         found["names"] = sorted(path.name for path in (place / "refs" / "bench").iterdir()) if not twin else []
         print(json.dumps(found))

@@ -1,3 +1,4 @@
+# ruff: noqa: T201 - a script that prints
 """Two processes that want the same reference, round after round.
 
     python -m tests.support.racing DIRECTORY ROUNDS
