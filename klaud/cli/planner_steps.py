@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -15,7 +16,7 @@ import typer
 from klaud import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from klaud import config as configs
     from klaud.cli import live as lives
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 RECOVERY = "recovery.json"
 OPEN_PULLS = "open-prs.json"
 REVIEW = "review.json"
+REVIEW_KEY = "KLAUD_REVIEW_KEY"
+"""The variable with the batch provider's key; only the review step needs it."""
 
 
 def beside(root: Path) -> Path | None:
@@ -239,13 +242,30 @@ def make_review(live: lives.Live, made: model.Plan, out: Path) -> reviewed.Revie
     candidates = reviewing.candidates(made, live.config.benchmarks)
     pulls = observe.open_pulls(live.gateway, candidates, policy, repository=live.repository, clock=live.clock)
     files.write(out, OPEN_PULLS, codec.encode(pulls))
-    reviewer = None
-    if policy.mode != "rules":
-        message = f"review mode {policy.mode} needs a reviewer, which this verb does not have yet"
-        raise errors.InputError(message, advice="Set review: {mode: rules} in the configuration.")
-    result = verbs.review(candidates, pulls, policy, reviewer=reviewer)
+    with _reviewer(live, out) as reviewer:
+        result = verbs.review(candidates, pulls, policy, reviewer=reviewer)
     files.write(out, REVIEW, codec.encode(result))
     return result
+
+
+@contextlib.contextmanager
+def _reviewer(live: lives.Live, out: Path) -> Iterator[reviewed.Reviewer | None]:
+    """Yield who decides what rules cannot: nobody, or a message batch whose state lies in ``out`` between runs."""
+    from klaud.review import batch
+
+    policy = live.config.review
+    if policy.mode == "rules":
+        yield None
+    elif policy.mode == "batch":
+        key = os.environ.get(REVIEW_KEY, "")
+        if not key:
+            message = f"review mode batch asks {policy.provider}, and {REVIEW_KEY} is not set"
+            raise errors.InputError(message, advice=f"Set {REVIEW_KEY} for this step, or review: {{mode: rules}}.")
+        with batch.opened(policy, key=key, directory=out / "review-batch", clock=live.clock) as reviewer:
+            yield reviewer
+    else:
+        message = f"review mode {policy.mode} is not to be had from this verb"
+        raise errors.InputError(message, advice="Set review: {mode: rules} or {mode: batch} in the configuration.")
 
 
 def proven(live: lives.Live, made: model.Plan, evidences: proof.Evidences, root: Path) -> proof.Evidences:
