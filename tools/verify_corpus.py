@@ -77,7 +77,7 @@ def judge(case: dict[str, Any], matrix: model.Matrix) -> list[str]:
     if "equivalences" in expected:
         same("equivalences", dict(verdict.equivalences), expected["equivalences"])
     if "points" in expected:
-        same("points", len(judge_.rows_of(matrix.family)), expected["points"])
+        same("points", len(judge_.relied(matrix.family).rows), expected["points"])
     same("malformed rows", count, expected.get("malformed-rows", 0))
     same("malformed named", len(malformed), min(count, codec.MAX_NAMED_MALFORMED))
     if near := expected.get("near-miss"):

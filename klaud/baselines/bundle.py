@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from klaud import errors
-from klaud.baselines import codec, decide, lookup, model, schema, settings
+from klaud.baselines import codec, decide, model, schema, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,15 +112,20 @@ def make(
     *,
     family: str,
     current: str,
+    relied: model.Relied | None = None,
 ) -> bytes:
-    """Return the bundle of one family. BugError where its evidence alone would not give the whole feed's verdict."""
+    """Return the bundle of one family. ``relied``: as in the judgement, so that the whole feed is not judged again.
+
+    The verdict in it is judged from what is in it. BugError where that would not repeat.
+    """
     part = _decisive(policy)
     plan = schema.plan(_policy(part))
-    whole = decide.Judge(plan, proofs, produced, [family], current)
-    verdict = whole.run(rows)[0]
-    digests = whole.rows_of(family)
-    mine = tuple(sorted((row for row in rows if row.digest in digests), key=lambda row: (row.digest, row.index)))
-    few = _few(plan, mine, proofs, produced, family)
+    if relied is None:
+        whole = decide.Judge(plan, proofs, produced, [family], current)
+        whole.run(rows)
+        relied = whole.relied(family)
+    mine = tuple(sorted((row for row in rows if row.digest in relied.rows), key=lambda row: (row.digest, row.index)))
+    few = _few(produced, relied.families | {family})
     runs = {str(row.run_id) for row in mine}
     known = {key: value for key, value in sorted(proofs.runs.items()) if key in runs}
     commits = {proof.commit for proof in known.values() if isinstance(proof, model.Proof)}
@@ -131,7 +136,7 @@ def make(
         changelog=None if changelog is None else {key: changelog[key] for key in sorted(runs & changelog.keys())},
     )
     bundle = Bundle(
-        verdict=verdict,
+        verdict=model.Verdict(benchmark=policy.name, family=family, verdict="deferred"),
         current=current,
         policy=part,
         rows=mine,
@@ -139,27 +144,14 @@ def make(
         isolation=produced.isolation,
         matrices=_pack(few),
     )
-    data = _encode(bundle)
-    if _judged(read(data)) != verdict:
-        raise errors.BugError(f"the evidence bundle of {family} does not repeat its verdict")
+    data = _encode(msgspec.structs.replace(bundle, verdict=_judged(bundle)))
+    problem = check(data).problem
+    if problem:
+        raise errors.BugError(f"the evidence bundle of {family} does not repeat: {problem}")
     return data
 
 
-def _few(
-    plan: schema.Plan, rows: Sequence[model.Row], proofs: model.Proofs, produced: model.Produced, family: str
-) -> list[model.Matrix | model.NotGenerated]:
-    """Return the matrices of the family and of every family that a row of it could belong to."""
-    matrices = lookup.Matrices(plan, produced)
-    families = {family}
-    for row in rows:
-        families |= matrices.owners(row.identity)
-    wanted: dict[str, list[model.Identity]] = {"": [row.identity for row in rows]}
-    for row in rows:
-        proof = proofs.runs.get(str(row.run_id))
-        if isinstance(proof, model.Proof):
-            wanted.setdefault(proof.commit, []).append(row.identity)
-    for table in matrices.join(wanted).values():
-        families |= {hit.family for hits in table.values() for hit in hits}
+def _few(produced: model.Produced, families: frozenset[str]) -> list[model.Matrix | model.NotGenerated]:
     kept = [item for item in produced.matrices if item.family in families]
     fixed = [msgspec.structs.replace(item, cached=False) if isinstance(item, model.Matrix) else item for item in kept]
     return sorted(fixed, key=lambda item: (item.commit, item.family))

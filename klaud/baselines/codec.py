@@ -46,7 +46,7 @@ def _typed(field: schema.Reader, value: Any) -> model.Value:
     kind = field.field.type
     if kind == "text":
         if isinstance(value, str) and len(value) <= MAX_TEXT:
-            return identity.transform(field.field.transform, value)
+            return identity.transform(field.field.transform, value) if field.field.transform else value
     elif kind == "flag":
         if isinstance(value, bool):
             return value
@@ -90,6 +90,29 @@ def row_digest(values: model.Identity, metrics: Mapping[str, float], url: str, d
     return hashlib.sha256(_encode((values, metrics, url, date, fingerprint))).hexdigest()
 
 
+_EXACT: Mapping[str, type] = {"text": str, "integer": int, "flag": bool, "number": float}
+
+
+def _ready(
+    reader: schema.Reader, places: tuple[schema.Path, ...]
+) -> tuple[schema.Reader, Any, str | None, type | None]:
+    """Return a field for ``_value``: with its only key where it stands at the top, and the type that needs no thought."""
+    simple = len(places) == 1 and len(places[0].keys) == 1 and not places[0].presence
+    plain = None if reader.field.transform else _EXACT[reader.field.type]
+    return reader, places, places[0].keys[0] if simple else None, plain
+
+
+def _value(
+    raw: Mapping[str, Any], reader: schema.Reader, places: tuple[schema.Path, ...], key: str | None, plain: type | None
+) -> model.Value:
+    value: Any = raw.get(key) if key is not None else schema.look(raw, places)
+    if value is None:
+        return _default(reader)
+    if type(value) is plain and (plain is bool or (plain is int and -_BIG < value < _BIG)):
+        return value  # type: ignore[no-any-return]  # its type has just been looked at
+    return _typed(reader, value)
+
+
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
@@ -103,14 +126,13 @@ class RowCodec:
     def __init__(self, plan: schema.Plan, *, repository: str, host: str = "github.com") -> None:
         self._plan = plan
         address = re.escape(f"https://{host}/{repository}/actions/runs/")
-        self._address = re.compile(
-            address + r"([1-9][0-9]{0,18})(?:/attempts/([1-9][0-9]{0,4}))?", re.ASCII | re.IGNORECASE
-        )
+        self._address = re.compile(address + r"([1-9][0-9]{0,18})(?:/attempts/([1-9][0-9]{0,4}))?", re.ASCII)
         rows = plan.policy.rows
         self._run_url = schema.paths(rows.run_url, "run_url")
         self._metrics = schema.paths(rows.metrics, "metrics") if rows.metrics else ()
         self._date = schema.paths(rows.date, "date")
         self._fingerprint = schema.paths(rows.fingerprint, "recipe_fingerprint")
+        self._fields = [_ready(reader, reader.row) for reader in plan.readers]
         self._known = {place.keys[0] for reader in plan.readers for place in reader.row}
 
     def decode(self, raw: Any, index: int) -> model.Row | model.Malformed:
@@ -118,7 +140,7 @@ class RowCodec:
         if not isinstance(raw, dict):
             return model.Malformed(index=index, why=f"is {shown(raw)}, not an object")
         try:
-            values = tuple(self._value(raw, reader) for reader in self._plan.readers)
+            values = tuple([_value(raw, *each) for each in self._fields])
             metrics = self._numbers(raw)
             date, fingerprint = self._text(raw, self._date, "date"), self._text(raw, self._fingerprint, "fingerprint")
         except _BadValueError as error:
@@ -153,10 +175,6 @@ class RowCodec:
             if len(malformed) < MAX_NAMED_MALFORMED:
                 malformed.append(row)
         return rows, malformed, count
-
-    def _value(self, raw: Mapping[str, Any], reader: schema.Reader) -> model.Value:
-        value = schema.look(raw, reader.row)
-        return _default(reader) if value is None else _typed(reader, value)
 
     def _numbers(self, raw: Mapping[str, Any]) -> dict[str, float]:
         if self._metrics:
@@ -223,7 +241,8 @@ def _entry_value(reader: schema.Reader, value: Any) -> model.Value:
     if value is None:
         return _default(reader)
     if isinstance(value, str):
-        value = identity.transform(reader.field.entry_transform, value)
+        if reader.field.entry_transform:
+            value = identity.transform(reader.field.entry_transform, value)
         if value in reader.field.values:
             return reader.field.values[value]
     return _typed(reader, value)

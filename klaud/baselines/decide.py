@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import fnmatch
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from klaud.baselines import codec, lookup, model, nearest, reasons
 
@@ -68,6 +68,7 @@ class _Family:
         self.siblings: list[model.Sibling] = []
         self.retired: list[str] = []
         self.rows: set[str] = set()
+        self.kin: set[str] = {name}
 
     def add(self, code: model.ReasonCode, text: str, row: model.Row | None = None, **more: object) -> None:
         """Note one instance of a reason."""
@@ -81,7 +82,7 @@ class _Family:
 
 
 class Judge:
-    """One judgement; see ``judge``. After ``run`` the rows that a family answers for are in ``rows_of``."""
+    """One judgement; see ``judge``. After ``run`` the rows that a family answers for are in ``relied``."""
 
     def __init__(
         self,
@@ -100,9 +101,10 @@ class Judge:
         self._anywhere: dict[model.Identity, list[lookup.Hit]] = {}
         self.outside = 0
 
-    def rows_of(self, family: str) -> frozenset[str]:
-        """Return the digests of the rows that a family was judged by."""
-        return frozenset(self._families[family].rows)
+    def relied(self, family: str) -> model.Relied:
+        """Return what a family was judged by: rows by digest, and every family that these rows could belong to."""
+        found = self._families[family]
+        return model.Relied(rows=frozenset(found.rows), families=frozenset(found.kin))
 
     def run(self, rows: Sequence[model.Row]) -> tuple[model.Verdict, ...]:
         """Judge the rows and return a verdict for each asked family, in order of their names."""
@@ -151,6 +153,7 @@ class Judge:
             self.outside += 1
         for name in asked:
             self._families[name].rows.add(row.digest)
+            self._families[name].kin |= names | self._matrices.owners(row.identity)
             self._families[name].add(code, why, row)
 
     # -- rows whose producer's matrix may be asked
@@ -171,7 +174,7 @@ class Judge:
             if not hits:
                 self._unmatched(commit, row, strays)
                 continue
-            self._matched(commit, [each for each, _ in several], group, hits)
+            self._matched(commit, [each for each, _ in several], group, hits, {hit.family for hit in table[point]})
         self._strays(commit, strays)
 
     def _narrow(self, row: model.Row, hits: list[lookup.Hit]) -> list[lookup.Hit]:
@@ -184,34 +187,38 @@ class Judge:
             hits = [hit for hit in hits if selects(patterns, hit.family)] or hits
         return hits
 
-    def _matched(self, commit: str, rows: Sequence[model.Row], group: _Group, hits: Sequence[lookup.Hit]) -> None:
+    def _matched(
+        self, commit: str, rows: Sequence[model.Row], group: _Group, hits: Sequence[lookup.Hit], every: set[str]
+    ) -> None:
         row = min(rows, key=lambda each: each.digest)
         twice = len({tuple(sorted(each.metrics.items())) for each in rows}) > 1
         names = sorted({hit.family for hit in hits})
-        for name in sorted(self._matrices.owners(row.identity) & self._families.keys()):
+        owners = self._matrices.owners(row.identity)
+        for name in sorted(owners & self._families.keys()):
             if name not in names:
                 near = self._families[name]
                 near.rows.add(row.digest)
+                near.kin |= owners | every
                 near.siblings.append(model.Sibling(row=row.digest, family=names[0]))
         if not self._families.keys() & names:
-            self.outside += not (self._matrices.owners(row.identity) & self._families.keys())
+            self.outside += not (owners & self._families.keys())
             return
         for name in names:
             family = self._families.get(name)
             if family is None:
                 continue
             family.rows.update(each.digest for each in (*rows, *group.older))
+            family.kin |= owners | every
             family.published.add(self._plan.point_of(row.identity))
             mine = [hit for hit in hits if hit.family == name]
-            where = self._where(row)
             if len(names) > 1:
-                family.add("ambiguous", f"{where}: entries of {' and '.join(names)} are the same point", row)
+                family.add("ambiguous", f"{self._where(row)}: entries of {' and '.join(names)} are the same point", row)
             elif len(mine) > 1:
-                family.add("ambiguous", f"{where}: {self._entries_differ(commit, mine)}", row)
+                family.add("ambiguous", f"{self._where(row)}: {self._entries_differ(commit, mine)}", row)
             elif twice:
-                family.add("duplicate-point", f"{where}: run {row.run_id}, attempt {row.attempt}", row)
+                family.add("duplicate-point", f"{self._where(row)}: run {row.run_id}, attempt {row.attempt}", row)
             elif not row.fingerprint and not self._selected(row, name):
-                family.add("legacy-not-selecting", f"{where}: run {row.run_id} does not select it", row)
+                family.add("legacy-not-selecting", f"{self._where(row)}: run {row.run_id} does not select it", row)
             else:
                 self._point(family, commit, row, group, mine[0])
 
@@ -287,10 +294,9 @@ class Judge:
         today = self._current_matrix(family) if self._current else None
         if today is None:
             return True
-        where = self._where(row)
         if row.identity in today.exact:
-            then = codec.settings_of(self._plan, produced.matrix.entries[hit.entry.position])
-            return self._same_recipe(family, row, then, today)
+            return self._same_recipe(family, row, produced.matrix.entries[hit.entry.position], today)
+        where = self._where(row)
         moved = today.loose.get(self._plan.point_of(row.identity))
         if moved is not None:
             places = [i for i, (a, b) in enumerate(zip(row.identity, moved, strict=True)) if a != b]
@@ -310,11 +316,12 @@ class Judge:
         family.add("point-retired", where, row)
         return False
 
-    def _same_recipe(self, family: _Family, row: model.Row, then: Mapping[str, str], today: lookup.Today) -> bool:
+    def _same_recipe(self, family: _Family, row: model.Row, entry: Mapping[str, Any], today: lookup.Today) -> bool:
         entries = today.exact[row.identity]
         known = {entry.fingerprint for entry in entries if entry.fingerprint}
         if not row.fingerprint or not known or row.fingerprint in known:
             return True
+        then = codec.settings_of(self._plan, entry)
         now = codec.settings_of(self._plan, today.known.matrix.entries[entries[0].position])
         changed = "; ".join(changed_settings(then, now)) or "nothing that the matrix shows"
         family.add("recipe-changed", f"{self._where(row)}: changed are {changed}", row)
@@ -350,6 +357,7 @@ class Judge:
         for name in asked:
             family = self._families[name]
             family.rows.add(row.digest)
+            family.kin |= owners
             if name in broken:
                 family.add(broken[name].code, f"run {row.run_id}, commit {commit[:12]}: {broken[name].text}", row)
             elif not broken or self._one_off(commit, name, [row]):
@@ -454,7 +462,8 @@ def judge(
     """
     one = Judge(plan, proofs, produced, families, current)
     verdicts = one.run(rows)
-    return model.Judgement(verdicts=verdicts, rows=len(rows), outside=one.outside)
+    relied = {verdict.family: one.relied(verdict.family) for verdict in verdicts}
+    return model.Judgement(verdicts=verdicts, rows=len(rows), outside=one.outside, relied=relied)
 
 
 def feed_failed(plan: schema.Plan, families: Sequence[str], code: model.ReasonCode, message: str) -> model.Judgement:

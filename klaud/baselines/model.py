@@ -326,10 +326,18 @@ class Verdict(Record, frozen=True, kw_only=True):
     unpublished: int = 0
 
 
+class Relied(Record, frozen=True, kw_only=True):
+    """What a verdict was made from: the rows, by digest, and every family that these rows could belong to."""
+
+    rows: frozenset[str] = frozenset()
+    families: frozenset[str] = frozenset()
+
+
 class Judgement(Record, frozen=True, kw_only=True):
     """Verdicts of several families over one feed.
 
-    ``malformed`` are the unreadable rows; ``outside`` counts rows that no asked family has to answer for.
+    ``malformed`` are the unreadable rows; ``outside`` counts rows that no asked family has to answer for. ``relied``, by
+    family, spares ``bundle.make`` from judging the whole feed again.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -337,3 +345,4 @@ class Judgement(Record, frozen=True, kw_only=True):
     malformed: tuple[Malformed, ...] = ()
     malformed_count: int = 0
     outside: int = 0
+    relied: Mapping[str, Relied] = {}

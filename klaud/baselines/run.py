@@ -177,20 +177,18 @@ def verdicts(
         return decide.feed_failed(plan, families, read.code, read.message)
     try:
         judged = decide.judge(plan, read.rows, proofs, produced, families=families, current=current)
-        found, outside = judged.verdicts, judged.outside
+        found, outside, relied = judged.verdicts, judged.outside, judged.relied
     except Exception:  # noqa: BLE001 - find out whose fault it is, one family at a time
-        found, outside = (
-            tuple(
-                _alone(plan, read, proofs, produced, family=family, current=current) for family in sorted(set(families))
-            ),
-            0,
-        )
+        names = sorted(set(families))
+        found = tuple(_alone(plan, read, proofs, produced, family=family, current=current) for family in names)
+        outside, relied = 0, {}
     return model.Judgement(
         verdicts=found,
         rows=len(read.rows),
         malformed=read.malformed,
         malformed_count=read.malformed_count,
         outside=outside,
+        relied=relied,
     )
 
 

@@ -7,7 +7,8 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -70,31 +71,30 @@ class Reader(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A policy made ready for reading and matching. ``at`` maps a field's name to its place in an identity."""
+    """A policy made ready for reading and matching. ``at`` maps a field's name to its place in an identity.
+
+    ``scope_of`` gives the coarse part of an identity, by which a row is attributed to families; ``point_of`` an identity
+    without what a candidate may change: what "the same point, published again" means.
+    """
 
     policy: model.Policy
     readers: tuple[Reader, ...]
+    names: tuple[str, ...]
     at: Mapping[str, int]
-    scope: tuple[int, ...]
-    fixed: tuple[int, ...]
+    scope_of: Callable[[model.Identity], model.Identity]
+    point_of: Callable[[model.Identity], model.Identity]
     used: frozenset[tuple[str, ...]]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the identity's field names in order."""
-        return tuple(reader.name for reader in self.readers)
-
-    def scope_of(self, identity: model.Identity) -> tuple[model.Value, ...]:
-        """Return the coarse part of an identity, by which a row is attributed to families."""
-        return tuple(identity[i] for i in self.scope)
-
-    def point_of(self, identity: model.Identity) -> tuple[model.Value, ...]:
-        """Return an identity without what a candidate may change: what "the same point, published again" means."""
-        return tuple(identity[i] for i in self.fixed)
 
     def named(self, identity: model.Identity) -> dict[str, model.Value]:
         """Return an identity by field name."""
         return dict(zip(self.names, identity, strict=True))
+
+
+def _picker(places: Sequence[int]) -> Callable[[model.Identity], model.Identity]:
+    """Return a function that picks some places of an identity, always as a tuple."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda identity: tuple(identity[i] for i in places)
 
 
 class SchemaError(errors.InputError):
@@ -184,8 +184,9 @@ def plan(policy: model.Policy) -> Plan:
     return Plan(
         policy=policy,
         readers=readers,
+        names=tuple(reader.name for reader in readers),
         at={reader.name: i for i, reader in enumerate(readers)},
-        scope=tuple(i for i, reader in enumerate(readers) if reader.field.scope),
-        fixed=tuple(i for i, reader in enumerate(readers) if not reader.field.varies),
+        scope_of=_picker([i for i, reader in enumerate(readers) if reader.field.scope]),
+        point_of=_picker([i for i, reader in enumerate(readers) if not reader.field.varies]),
         used=frozenset(used),
     )
