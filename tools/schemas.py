@@ -204,7 +204,7 @@ def settings_table(struct: type[Any]) -> str:
         "# Configuration: `.github/klaud.yml`",
         "",
         "Every key, by section. Unknown keys are refused with the nearest known name. `klaud validate` checks the file",
-        "against the repository; `klaud init` writes a commented start. This page is made by `tools/schemas.py`.",
+        "against the repository. This page is made by `tools/schemas.py`.",
         "",
         "The file is read as YAML 1.2: `on` and `yes` are texts, `010` is ten, a key written twice is an error.",
     ]
