@@ -34,10 +34,16 @@ def credential_in(environ: Mapping[str, str]) -> str | None:
 
 def regenerate(  # noqa: PLR0917 - the options of a command
     needs: Annotated[
-        Path,
+        Path | None,
         typer.Option("--needs", help="JSON file: a list of {commit, families}, each commit proven trusted before."),
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Where to write producers.json.")],
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where to write producers.json.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--in", help="Instead of both: do every benchmark that has needs in this folder, and write there."
+        ),
+    ] = None,
     benchmark: Annotated[str, typer.Option("--benchmark", help="Which benchmark of the configuration.")] = "",
     config: Annotated[Path | None, typer.Option("--config", help="Configuration file.")] = None,
     repository: Annotated[Path, typer.Option("--repository", help="The clone whose commits are used.")] = Path(),
@@ -51,11 +57,30 @@ def regenerate(  # noqa: PLR0917 - the options of a command
             f"the variable {name} is set, and code of old commits must not run beside a credential",
             advice=f"Run klaud regenerate in the job without credentials, or under: env -u {name} klaud regenerate ...",
         )
+    if source is not None and needs is None and out is None and not benchmark:
+        from klaud.cli import live
+        from klaud.planner import files
+
+        for one in live.load_config(config).benchmarks:
+            asked = source / files.needs(one.name)
+            if asked.exists():
+                typer.echo(f"benchmark {one.name}:")
+                _regenerate(
+                    one, asked, source / files.producers(one.name), repository=repository, remote=remote, cache=cache
+                )
+        return
+    if needs is None or out is None or source is not None:
+        raise errors.InputError("what to make is not clear", advice="Give --needs FILE and --out FILE, or --in FOLDER.")
+    _regenerate(_policy(config, benchmark), needs, out, repository=repository, remote=remote, cache=cache)
+
+
+def _regenerate(
+    policy: model.Policy, needs: Path, out: Path, *, repository: Path, remote: str, cache: Path | None
+) -> None:
     import msgspec
 
     from klaud.baselines import model, producers, run
 
-    policy = _policy(config, benchmark)
     wanted = _decoded(needs, list[model.Need])
     produced = run.regenerate(policy, wanted, git=producers.GitObjects(repository, remote=remote), cache_folder=cache)
     out.parent.mkdir(parents=True, exist_ok=True)

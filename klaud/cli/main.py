@@ -31,6 +31,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "dispatch": ("planner", "dispatch"),
     "session": ("session", "session"),
     "finish": ("session", "finish"),
+    "handoff": ("handoff", "handoff"),
     "check-stop": ("session", "check_stop"),
     "diagnostics": ("session", "diagnostics"),
     "encode": ("encoder", "encode"),

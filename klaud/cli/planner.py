@@ -26,10 +26,13 @@ SeedOption = Annotated[
     int | None, typer.Option("--seed", min=0, max=2**53 - 1, help="Shuffle equals with this (default: from the wave).")
 ]
 FamilyOption = Annotated[
-    list[str] | None, typer.Option("--family", help="Plan for these families only, globs of <file>:<key>; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--family", envvar="KLAUD_FAMILIES", help="Plan for these families only, globs of <file>:<key>; repeatable."
+    ),
 ]
-CapOption = Annotated[int | None, typer.Option("--cap", min=0, help="Select at most this many candidates.")]
-DryOption = Annotated[bool, typer.Option("--dry-run", help="Decide everything, write nothing to the repository.")]
+CapOption = Annotated[int | None, typer.Option("--cap", envvar="KLAUD_CAP", min=0, help="Select at most this many.")]
+DryOption = Annotated[bool, typer.Option("--dry-run", envvar="KLAUD_DRY_RUN", help="Decide everything, write nothing.")]
 
 OUT = Path("klaud-wave")
 
@@ -152,7 +155,14 @@ def select(
     steps.refuse_failed_rows(made, evidences)
 
 
-def dispatch(out: OutOption = OUT, source: InOption = None, config: ConfigOption = None) -> None:
+def dispatch(
+    out: OutOption = OUT,
+    source: InOption = None,
+    parked_only: Annotated[
+        bool, typer.Option("--parked-only", help="Only let parked sessions go on: no selection is needed.")
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
     """Ask for the runs of the selected candidates, and for those of parked sessions that may go on."""
     from klaud.cli import live as lives
     from klaud.planner import files, model
@@ -160,8 +170,15 @@ def dispatch(out: OutOption = OUT, source: InOption = None, config: ConfigOption
     folder = source or out
     live = lives.open_live(config)
     steps.refuse_paused(live.config)
-    made = files.read(folder, files.SELECTION, model.Selection, made_by="klaud select")
-    steps.send(live, made, steps.continuations(folder), out)
+    parked = steps.continuations(folder)
+    if parked_only:
+        if not parked:
+            typer.echo("dispatch: no parked session may go on")
+            return
+        made = steps.nothing_selected(live)
+    else:
+        made = files.read(folder, files.SELECTION, model.Selection, made_by="klaud select")
+    steps.send(live, made, parked, out)
 
 
 def wave(  # noqa: PLR0917 - the options of a command

@@ -410,6 +410,15 @@ def send(live: lives.Live, made: model.Selection, parked: Sequence[tuple[str, st
     return done
 
 
+def nothing_selected(live: lives.Live) -> model.Selection:
+    """Return a selection of nothing, for a run that only lets parked sessions go on."""
+    from klaud.planner import model, observe
+
+    tip = f"refs/heads/{live.gateway.repository().default_branch}"
+    base = live.refs.list([tip]).get(tip, "")
+    return model.Selection(wave=live.place.wave, base=base, seed=0, at=observe.time_text(live.clock.now()))
+
+
 def until_quiet(
     live: lives.Live, selection: model.Selection, swept: recovery.Report, out: Path
 ) -> tuple[recovery.Report, model.Selection]:

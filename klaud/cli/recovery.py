@@ -23,7 +23,10 @@ ConfigOption = Annotated[
 
 def recover(
     report: Annotated[
-        bool, typer.Option("--report", "--dry-run", help="Observe and decide only; write nothing anywhere.")
+        bool,
+        typer.Option(
+            "--report", "--dry-run", envvar="KLAUD_DRY_RUN", help="Observe and decide only; write nothing anywhere."
+        ),
     ] = False,
     json: Annotated[Path | None, typer.Option("--json", help="Where to write the report as JSON.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of recovery.json (where --json is not given).")] = Path(),
@@ -113,9 +116,21 @@ def settling(live: lives.Live, started: records.SessionStarted, *, bundles: Path
 
     from klaud import names
     from klaud.baselines import schema
-    from klaud.session import evidence, finish, rules_touch
+    from klaud.session import evidence, finish, rules_coverage, rules_touch
 
     file_name = f"baseline-{started.candidate}.json"
+
+    def frozen(digest: str) -> rules_coverage.Frozen | rules_coverage.Unreadable:
+        from klaud.cli import handed
+
+        folder = bundles or Path()
+        if digest and not (folder / file_name).exists():
+            try:
+                handed.fetch(live.gateway, started.wave, started.candidate, folder)
+            except errors.KlaudError as error:
+                typer.echo(f"the bundle of {started.candidate} is not at hand: {error}", err=True)
+        return evidence.load(folder / file_name, digest)
+
     if ":" not in started.family:
         return None
     file, _ = names.split_family(started.family)
@@ -133,7 +148,7 @@ def settling(live: lives.Live, started: records.SessionStarted, *, bundles: Path
                 workflows=benchmark.workflows,
                 who=rules_touch.Who(bot=live.config.bot, ignored=live.config.ignored_actors),
                 plan=schema.plan(benchmark),
-                frozen=lambda digest: evidence.load((bundles or Path()) / file_name, digest),
+                frozen=frozen,
                 log=lambda text: typer.echo(text, err=True),
                 by="recovery",
             )

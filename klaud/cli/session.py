@@ -32,30 +32,36 @@ ReportOption = Annotated[Path | None, typer.Option("--report", help="Where to wr
 WaveOption = Annotated[str, typer.Option("--wave", help="The session's wave.")]
 CandidateOption = Annotated[str, typer.Option("--candidate", help="The session's candidate.")]
 BriefOption = Annotated[Path | None, typer.Option("--brief", help="The session's brief, which names its benchmark.")]
+HandedOption = Annotated[Path, typer.Option("--out", help="Folder for the wave's files, where --brief is not given.")]
+HANDED = Path("klaud-wave")
 ClaimOption = Annotated[str, typer.Option("--claim", help="The claim's commit that this run was started for.")]
 
 
-def session(
-    brief: Annotated[Path, typer.Option("--brief", help="What this run is to do (candidate-<id>.json).")],
+def session(  # noqa: PLR0917 - a verb's options
+    brief: Annotated[
+        Path | None,
+        typer.Option("--brief", help="What to do (candidate-<id>.json); without it, that of --wave and --candidate."),
+    ] = None,
+    wave: Annotated[str, typer.Option("--wave", help="The wave whose artifact has the brief.")] = "",
+    candidate: Annotated[str, typer.Option("--candidate", help="The candidate in that artifact.")] = "",
     claim: ClaimOption = "",
     bundle: BundleOption = None,
     report: ReportOption = None,
+    out: HandedOption = HANDED,
     config: ConfigOption = None,
 ) -> None:
     """Run one candidate's session: take its claim over, let the agent work, then park or settle.
 
-    Ends with status 4, and nothing written, when another run holds the claim.
+    Ends with status 0 also when another run holds the claim: nothing is written, and a doubled start is no error.
     """
     from klaud.session import run
 
-    told = _read_brief(brief)
-    beside = brief.resolve().parent / f"baseline-{told.candidate}.json"
+    place = brief if brief is not None else _handed(config, wave, candidate, out)
+    told = _read_brief(place)
+    beside = place.resolve().parent / f"baseline-{told.candidate}.json"
     with _host(config, told.benchmark, bundle or beside) as host, _private_folder() as folder:
         end = run.run_session(host, told, folder=folder, claim=claim)
     _say(report, _words(end))
-    if isinstance(end, run.NotOurs):
-        message = f"candidate {told.candidate}: {end.why}"
-        raise errors.OwnershipLostError(message)
 
 
 def finish(  # noqa: PLR0917 - a verb's options
@@ -64,22 +70,26 @@ def finish(  # noqa: PLR0917 - a verb's options
     brief: BriefOption = None,
     bundle: BundleOption = None,
     report: ReportOption = None,
+    out: HandedOption = HANDED,
     config: ConfigOption = None,
 ) -> None:
     """Settle a parked session whose runs are done: the outcome from facts, then report, ready or clean-up, release.
 
-    Ends with status 0 also when the final run still goes (nothing is written then), with 4 when another run has it.
+    Ends with status 0 also when the final run still goes, or when another run has it: nothing is written then.
     """
     from klaud.session import run
 
-    benchmark = _read_brief(brief).benchmark if brief is not None else ""
-    folder = brief.resolve().parent if brief is not None else Path()
+    place = brief
+    if place is None and bundle is None:
+        try:
+            place = _handed(config, wave, candidate, out)
+        except errors.KlaudError as error:
+            _log(f"the wave's files are not at hand: {error}")  # what needs them says so itself
+    benchmark = _read_brief(place).benchmark if place is not None else ""
+    folder = place.resolve().parent if place is not None else Path()
     with _host(config, benchmark, bundle or folder / f"baseline-{candidate}.json") as host:
         answer = run.finish_session(host, wave, candidate)
     _say(report, _words(answer if isinstance(answer, run.NotOurs) else run.Ended(answer, None)))
-    if isinstance(answer, run.NotOurs):
-        message = f"session {wave}-{candidate}: {answer.why}"
-        raise errors.OwnershipLostError(message)
 
 
 def check_stop(wave: WaveOption, candidate: CandidateOption, config: ConfigOption = None) -> None:
@@ -119,6 +129,20 @@ def _ledger(config: Path | None, wave: str, candidate: str) -> leases.Ledger:
         message = f"session {wave}-{candidate} has no ledger that can be read"
         raise errors.InputError(message)
     return ledger
+
+
+def _handed(config: Path | None, wave: str, candidate: str, folder: Path) -> Path:
+    """Return the brief's place in ``folder``, taken from the wave's artifact where it is not there yet."""
+    from klaud.cli import handed, live
+    from klaud.planner import files
+
+    if not wave or not candidate:
+        message = "what to do is not known: neither --brief nor --wave and --candidate are given"
+        raise errors.InputError(message)
+    place = folder / files.brief(candidate)
+    if not place.exists():
+        handed.fetch(live.open_live(config).gateway, wave, candidate, folder)
+    return place
 
 
 def _read_brief(path: Path) -> model.Brief:

@@ -18,7 +18,7 @@ from klaud.reports import render as reports
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from klaud.session import model
+    from klaud.session import model, rules_ledger
 
 TITLE_CHARACTERS = 120
 """A title longer than this is cut by every list that shows it."""
@@ -111,6 +111,42 @@ def commit_message(text: str, *, candidate: str, agent: str) -> str:
     """Return the message of a re-created commit: the agent's subject as plain text, and who made it in trailers."""
     subject = plain(text.partition("\n")[0], 100).replace("@", f"@{_JOINER}").replace("#", f"#{_JOINER}")
     return f"{subject or 'Change'}\n\nKlaud-Candidate: {candidate}\nKlaud-Agent: {agent}\n"
+
+
+def hand_over(view: rules_ledger.View, *, head: str, label: str) -> str:
+    """Return the hand-over card: ids, numbers and closed words of the ledger alone."""
+    spent = view.spent
+    runs = [f"smoke run {run}" for run in view.smoke_runs]
+    parked = view.parked
+    runs += [
+        f"run {run} (waited for)" for run in (parked.on if parked is not None else ()) if run not in view.smoke_runs
+    ]
+    tried = [
+        f"{field(one.what, 80)}{f' in run {one.run_id}' if one.run_id else ''}: {field(one.result or 'no result', 80)}"
+        for one in view.tried
+    ]
+    state = view.outcome.outcome if view.outcome is not None else ("parked" if parked is not None else "not settled")
+    counted = (
+        f"{spent.pushes} pushes, {spent.smoke_runs} smoke runs, {spent.final_runs} final runs, {spent.repairs} repairs, "
+        f"{view.turns} turns, {view.tokens} tokens, ${view.cost_microdollars / 1_000_000:.2f}"
+    )
+    back = (
+        f"To give it back, someone with write access removes the label {reports.escape(label)}. Commits of others stay "
+        "protected; what else people did before that is forgotten, and klaud may go on with the draft or close it."
+    )
+    text = [
+        "klaud hands this draft over: it writes nothing more here while the label is set.",
+        "",
+        f"* Head: {reports.escape(head)}{'' if head == view.head else ' (not the one that klaud pushed last)'}",
+        f"* State of the session: {state}",
+        f"* Spent: {counted}",
+        f"* Runs: {', '.join(runs) or 'none'}",
+        f"* Open: {len(view.open_intents)} effects whose end is not on record",
+        *[f"* Tried: {one}" for one in tried],
+        "",
+        back,
+    ]
+    return "\n".join(text) + "\n"
 
 
 def coverage_report(

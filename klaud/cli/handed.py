@@ -1,0 +1,89 @@
+"""Take a candidate's brief and bundle from the artifact of the planner run that selected it.
+
+The wave is the planner run's id and attempt, so that the artifact is known by name. It is believed only where that run was
+of the default branch; what is in it is checked again by whoever reads it (the brief against the claim, the bundle against
+the digest in the ledger). Everything is bounded: the artifact, the files in it, each file.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import TYPE_CHECKING
+
+from klaud import errors, names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from klaud.github import gateway as gateways
+
+ARTIFACT_BYTES = 64 * 1024 * 1024
+"""An artifact of a wave, packed: a few hundred bundles of a megabyte, which packs to a tenth."""
+
+ENTRIES = 5000
+"""Files in it: two for each candidate of the largest wave that the configuration allows, and one more."""
+
+
+def artifact_name(wave: str) -> str:
+    """Return the name under which klaud-plan.yml hands a wave on (it ends in the run's attempt)."""
+    return f"klaud-wave-{wave.partition('.')[2]}"
+
+
+def fetch(gateway: gateways.Gateway, wave: str, candidate: str, folder: Path) -> None:
+    """Write ``candidate-<id>.json`` and ``baseline-<id>.json`` of a wave's candidate into ``folder``.
+
+    InputError where there is no such artifact or file; ReadFailedError where it cannot be had now.
+    """
+    from klaud.github import model as github
+    from klaud.planner import files
+
+    if not names.is_wave(wave) or not names.is_candidate(candidate):
+        message = f"{wave[:60]!r} and {candidate[:60]!r} are not a wave and a candidate"
+        raise errors.InputError(message)
+    if wave.startswith("local-"):
+        message = f"wave {wave} was made outside of Actions: no run has its files"
+        raise errors.InputError(message, advice="Hand in --brief FILE.")
+    run = gateway.run(int(wave.partition(".")[0]))
+    if isinstance(run, github.Missing):
+        message = f"the planner run of wave {wave} is not there"
+        raise errors.InputError(message)
+    default = gateway.repository().default_branch
+    if run.head_branch != default:
+        message = f"run {run.id} is of {run.head_branch!r}: klaud takes orders from runs of {default} only"
+        raise errors.InputError(message)
+    wanted = artifact_name(wave)
+    listing = gateway.artifacts(run.id)
+    found = [one for one in listing.items if one.name == wanted and not one.expired]
+    if not found and not listing.complete:
+        message = f"the artifacts of run {run.id} are not all listed: {listing.why_not}"
+        raise errors.ReadFailedError(message)
+    if not found:
+        message = f"run {run.id} has no artifact {wanted} (any more)"
+        raise errors.InputError(message)
+    newest = max(found, key=lambda one: one.id)
+    packed = gateway.download_artifact(newest.id, ARTIFACT_BYTES)
+    for name in (files.brief(candidate), files.bundle(candidate)):
+        files.write(folder, name, _member(packed, name, where=f"artifact {wanted} of run {run.id}"))
+
+
+def _member(packed: bytes, name: str, *, where: str) -> bytes:
+    from klaud.planner import codec
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            if len(archive.infolist()) > ENTRIES:
+                message = f"{where} has more than {ENTRIES} files"
+                raise errors.InputError(message)
+            with archive.open(name) as file:
+                raw = file.read(codec.LIMIT_BYTES + 1)
+    except KeyError:
+        message = f"{where} has no {name}"
+        raise errors.InputError(message) from None
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+        message = f"{where} is not a zip that klaud can read: {type(error).__name__}"
+        raise errors.InputError(message) from None
+    if len(raw) > codec.LIMIT_BYTES:
+        message = f"{where}: {name} is above the limit of {codec.LIMIT_BYTES} bytes"
+        raise errors.InputError(message)
+    return raw
