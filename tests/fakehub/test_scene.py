@@ -252,5 +252,5 @@ def test_a_generated_scene_takes_additions(tmp_path: Path) -> None:
     )
     scene = scenes.load(path)
     with scenes.build(scene, tmp_path / "hub") as hub:
-        assert len(hub.repository("acme/bench").issues) == 53 + 5
+        assert len(hub.repository("acme/bench").issues) == 52 + 5
         assert hub.faults.all

@@ -136,12 +136,12 @@ class Mess:
         for index in range(11):
             self.session("orphan" if index < 9 else "abandoned", limit=True)
         for index in range(32):
-            self.session("closed", claim=index < 21, limit=index < 3)
-        for kind in ("going", "re-swept", "re-swept", "handed-off", "handed-off", "ready", "ready", "ready"):
+            self.session("closed", claim=index < 22, limit=index < 3)
+        self.session("going", live=True)  # the forerunner's sessions waited for their final run
+        for kind in ("re-swept", "re-swept", "handed-off", "handed-off", "ready", "ready", "ready"):
             self.session(kind)
-        for _ in range(2):
-            self.session("alive", live=True)
-        self.count += 2  # two sessions of which nothing is left
+        self.session("alive", live=True)
+        self.count += 3  # three sessions of which nothing is left
 
     def add_leases(self, factor: int) -> None:
         """Add all leases: recovery passes of planner runs, on candidates of long ago."""
