@@ -143,12 +143,10 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[Swept]:
         assert not hub.errors
     for number, one in enumerate(found, 1):
         counts = one.requests
-        print(f"\nsweep {number}: {one.seconds:.1f} s, {counts['api']} API requests, {counts['pushes']} pushes")
-        for route, count in counts["by-route"].items():
-            print(f"    {count:4} {route}")
-        print(
-            "    writes:", dict(collections.Counter(line.split()[1 if line[0].isdigit() else 0] for line in one.writes))
-        )
+        kinds = collections.Counter(line.split()[1 if line[0].isdigit() else 0] for line in one.writes)
+        lines = [f"sweep {number}: {one.seconds:.1f} s, {counts['api']} API requests, {counts['pushes']} pushes"]
+        lines += [f"{count:8} {route}" for route, count in counts["by-route"].items()]
+        sys.stdout.write("\n".join([*lines, f"    writes: {dict(kinds)}", ""]))
     return found
 
 
