@@ -108,7 +108,8 @@ def _value(
     value: Any = raw.get(key) if key is not None else schema.look(raw, places)
     if value is None:
         return _default(reader)
-    if type(value) is plain and (plain is bool or (plain is int and -_BIG < value < _BIG)):
+    kind = type(value)
+    if kind is plain and (kind is bool or (kind is int and -_BIG < value < _BIG)):
         return value  # type: ignore[no-any-return]  # its type has just been looked at
     return _typed(reader, value)
 
