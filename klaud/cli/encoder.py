@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -122,7 +123,11 @@ def _agent(checked: request.Checked, isolation: str) -> agents.ItemAgent:
 
     kind = driven.isolation(isolation)
     if checked.program:
-        return agents.ProgramAgent(checked.program, isolation=driven.find(kind))
+        program = shutil.which(checked.program[0])
+        if program is None:
+            message = f"the program {checked.program[0]!r} is not installed"
+            raise errors.MissingToolError(message)
+        return agents.ProgramAgent((program, *checked.program[1:]), isolation=driven.find(kind))
     return driven.agent(checked, os.environ, isolation=kind, log=lambda text: typer.echo(f"  {text}", err=True))
 
 

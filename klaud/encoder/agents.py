@@ -97,8 +97,8 @@ class ProgramAgent:
         try:
             child = process.Child(start, self._isolation, start_seconds=bounds.entry_seconds)
         except process.NotStartedError as error:
-            ended: model.Ended = "crashed" if error.missing else "entry-timeout"
-            return model.ItemResult(ended=ended, usage=self._usage, detail="the agent's program did not start")
+            what = "there is no such program" if error.missing else "its program could not be started"
+            return model.ItemResult(ended="never-ran", detail=what)
         timed_out = False
         try:
             deadline = time.monotonic() + bounds.attempt_seconds

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """What a build has settled so far."""
+    """What a build has settled so far. ``answered``: the items whose row an agent's own submission made."""
 
     def __init__(self, manifest: model.Manifest | None = None) -> None:
         """``manifest``: of the partial reference that is resumed, if there is one."""
         self.rows: dict[int, model.Row] = {row.kb_id: row for row in manifest.rows} if manifest else {}
+        self.answered = set(self.rows)
         self.accepted: dict[int, tuple[model.Definition, ...]] = (
             {int(number): of for number, of in manifest.definitions.items()} if manifest else {}
         )
@@ -38,10 +39,10 @@ class Progress:
         self.warnings: list[str] = []
 
     def manifest(self, fingerprint: str) -> model.Manifest:
-        """Return what the next call needs to resume."""
+        """Return what the next call needs to resume: what agents answered. Errors are tried again then."""
         return model.Manifest(
             fingerprint=fingerprint,
-            rows=tuple(self.rows.values()),
+            rows=tuple(row for row in self.rows.values() if row.kb_id in self.answered),
             definitions={str(number): of for number, of in self.accepted.items()},
             usage=self.before + self.usage,
         )
@@ -80,7 +81,9 @@ async def run(job: Job, progress: Progress) -> bool:
         held = await _encode(job, layer, progress)
         if held is None:
             return False
-        held = _collide(of, progress, held)
+        if progress.usage.sessions and not progress.answered:
+            _refuse_worthless(of, progress)
+        held = _collide(progress, held)
         await _finish(job, progress, held)
     finally:
         await asyncio.to_thread(layer.close)
@@ -125,6 +128,8 @@ async def _encode(job: Job, layer: slayer.Layer, progress: Progress) -> document
             return None
         held = settled.held
         progress.rows[number] = settled.row
+        if settled.row.status != "error":
+            progress.answered.add(number)
         if settled.definitions:
             progress.accepted[number] = settled.definitions
         job.note(f"item {number}: {settled.row.status}")
@@ -155,13 +160,21 @@ def _forbidden(job: Job) -> tuple[str, ...]:
     return (*validate.own_paths(job.forbidden, of.items, of.meanings), *job.source.secrets)
 
 
-def _collide(of: model.Inputs, progress: Progress, held: documents.Documents) -> documents.Documents:
+def _refuse_worthless(of: model.Inputs, progress: Progress) -> None:
+    """Raise: every session ended in an error. That says nothing about the items, and would be reused for ever."""
+    first = next(row for row in progress.rows.values() if row.status == "error")
+    raise errors.RetryLaterError(
+        f"no agent answered for any item of {of.key.database} ({progress.usage.sessions} sessions); "
+        f"item {first.kb_id}: {first.error}",
+        advice="Nothing is published. Mend what the message names and run the command again.",
+    )
+
+
+def _collide(progress: Progress, held: documents.Documents) -> documents.Documents:
     """Defer every owner of a collision and what uses it, and purge their entities."""
     out = decide.collisions(progress.accepted)
     for number, why in out.items():
         progress.rows[number] = model.Row(kb_id=number, status="deferred", notes=why)
-        del progress.accepted[number]
-    del of
     return documents.purge(held, out)
 
 

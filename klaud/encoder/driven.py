@@ -40,6 +40,8 @@ PASSED = ("ANTHROPIC_BASE_URL", "KLAUD_AGENT_PROGRAM")
 
 _TIMEOUTS = frozenset({"turn-timeout", "silent", "own-tool-timeout"})
 
+_NEVER_RAN = frozenset({"missing-program", "bad-version", "start", "authentication", "isolation", "hermetic"})
+
 _RULES = """\
 You encode one item of a database's knowledge base into a semantic layer. Look at the models (inspect_model), try queries
 (run_query, run_sql) and definitions (try_definitions), then call submit once and end. Use the tools of the server "klaud"
@@ -192,6 +194,8 @@ def _result(end: sessions.TurnEnd, bounds: model.Bounds) -> model.ItemResult:
         ended, detail = "entry-timeout", f"after {bounds.entry_seconds:g} s"
     elif end.fault in _TIMEOUTS:
         ended, detail = "timeout", f"{end.fault} within {bounds.attempt_seconds:g} s"
+    elif end.fault in _NEVER_RAN:
+        ended, detail = "never-ran", end.fault
     elif end.fault == "steps":
         ended, detail = "turn-limit", f"after {bounds.turns} turns"
     elif end.fault:

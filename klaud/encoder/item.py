@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from klaud import errors
 from klaud.encoder import agents, codec, decide, documents, files, model, naming, slayer, tools
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ async def _attempts(
         )
         result = await bench.agent.run(task, workspace, desk, bounds)
         usage += result.usage + model.Usage(attempts=1, tool_calls=desk.calls)
+        if result.ended == "never-ran":
+            raise errors.MissingToolError(
+                f"the agent never ran: {result.detail}",
+                advice="Make the agent's program and its login work; what was settled before is kept as partial.",
+            )
         if result.ended in ("timeout", "entry-timeout"):
             if bench.clock.monotonic() >= bench.deadline:
                 return Settled(row=None, definitions=(), held=held, usage=usage)

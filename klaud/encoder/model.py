@@ -294,8 +294,11 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     nudge_after: int
 
 
-Ended: TypeAlias = Literal["finished", "entry-timeout", "timeout", "turn-limit", "crashed", "failed"]
-"""How an agent's attempt ended. Only ``finished`` (and a turn limit after a submission) lets a submission count."""
+Ended: TypeAlias = Literal["finished", "entry-timeout", "timeout", "turn-limit", "crashed", "failed", "never-ran"]
+"""How an agent's attempt ended. Only ``finished`` (and a turn limit after a submission) lets a submission count.
+
+``never-ran``: the program is missing, too old, or could not log in. That is nobody's knowledge item: it ends the build.
+"""
 
 
 class ItemResult(msgspec.Struct, frozen=True, kw_only=True):

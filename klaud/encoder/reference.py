@@ -56,7 +56,7 @@ class Place:
     def __init__(self, references: Path, key: model.Key, operations: files.Files) -> None:
         """``operations``: by which everything here is changed."""
         self.names = naming.names(key)
-        self.parent = references / self.names.parent
+        self.parent = references.absolute() / self.names.parent
         self.target = self.parent / self.names.directory
         self.partial = self.parent / self.names.partial
         self._files = operations

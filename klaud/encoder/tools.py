@@ -81,7 +81,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 class Desk:
-    """The tools of one attempt. ``submission`` is the last one that was submitted, or None."""
+    """The tools of one attempt at ``task``. ``submission`` is the last one that was submitted, or None."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Desk:
         """``held``: the documents as they stand; ``trial``: applies definitions, executes them and takes them back."""
         self.submission: model.Submission | None = None
         self.calls = 0
-        self._task = task
+        self.task = task
         self._layer = layer
         self._held = held
         self._policy = policy
@@ -157,7 +157,7 @@ class Desk:
         return "all definitions run", False
 
     def _submit(self, asked: Submit) -> tuple[str, bool]:
-        data = msgspec.json.encode({**msgspec.to_builtins(asked), "nonce": self._task.nonce})
+        data = msgspec.json.encode({**msgspec.to_builtins(asked), "nonce": self.task.nonce})
         decoded = codec.decode_submission(data, self._policy.submission_bytes)
         if isinstance(decoded, model.Problem):
             return f"refused: {decoded.text}", True

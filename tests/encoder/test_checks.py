@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from klaud import errors
 from klaud.encoder import agents, files, model, reference, validate
 from klaud.session import sandbox
 from tests.support import encoding
@@ -62,6 +63,16 @@ def test_a_failed_check_leaves_its_row_and_nothing_else(
     assert left == []
 
 
+def test_a_build_in_which_no_agent_answered_is_not_published(tmp_path: Path) -> None:
+    with pytest.raises(
+        errors.RetryLaterError, match=r"no agent answered for any item of shop \(1 sessions\); item 0: sub"
+    ):
+        encode(tmp_path, encoding.InstantAgent(encoding.spoilt("silent")), {0, 2})
+    agent = encoding.InstantAgent()
+    entry = encode(tmp_path, agent, {0, 2})
+    assert (entry.state, agent.runs) == ("complete", {0: 1, 2: 1})
+
+
 @pytest.mark.parametrize("fault", ["silent", "stale", "no-entities", "missing", "no-formula", "ignores", "huge"])
 def test_the_next_attempt_gets_the_failed_checks_and_only_those(tmp_path: Path, fault: str) -> None:
     spoilt, agent = encoding.spoilt(fault, once=True), encoding.load("agent")
@@ -78,10 +89,11 @@ def test_the_next_attempt_gets_the_failed_checks_and_only_those(tmp_path: Path, 
 
 
 def test_what_depends_on_a_failed_item_is_deferred_without_a_session(tmp_path: Path) -> None:
-    instant = encoding.InstantAgent(encoding.spoilt("silent"))
-    entry = encode(tmp_path, instant, {0, 2})
+    silent, agent = encoding.spoilt("silent"), encoding.load("agent")
+    instant = encoding.InstantAgent(lambda task: silent(task) if task["item"]["id"] == 0 else agent.good(task))
+    entry = encode(tmp_path, instant, {0, 2, 5})
     assert encoding.row(entry, 2).notes == "depends on item 0, which is error"
-    assert set(instant.runs) == {0}
+    assert set(instant.runs) == {0, 5}
 
 
 def test_raw_sql_models_are_refused_on_sqlite_with_the_way_out(tmp_path: Path) -> None:
@@ -140,11 +152,12 @@ def test_what_a_definition_may_not_be(
 def test_a_submission_that_is_nested_without_end_costs_the_attempt(tmp_path: Path) -> None:
     class Deep(encoding.InstantAgent):
         async def run(self, task: model.Task, workspace: Path, tools: Any, bounds: model.Bounds) -> model.ItemResult:
-            del task, tools, bounds
+            if task.item.id == 5:
+                return await super().run(task, workspace, tools, bounds)
             (workspace / agents.SUBMISSION).write_bytes(b'{"definitions":' + b"[" * 100_000)
             return model.ItemResult(ended="finished")
 
-    row = encoding.row(encode(tmp_path, Deep(), {0}), 0)
+    row = encoding.row(encode(tmp_path, Deep(), {0, 5}), 0)
     assert row.status == "error"
     assert "cannot be read" in row.error
 
@@ -174,27 +187,28 @@ QUICK = model.Policy(attempt_seconds=0.6, teardown_seconds=3.0)
 @pytest.mark.parametrize("fault", ["hang", "hang-after"])
 def test_a_time_out_is_an_error_even_after_a_submission(tmp_path: Path, fault: str) -> None:
     began = time.monotonic()
-    row = encoding.row(encode(tmp_path, program(fault), {0}, policy=QUICK), 0)
+    row = encoding.row(encode(tmp_path, program(f"{fault}@0"), {0, 5}, policy=QUICK), 0)
     assert (row.status, row.error) == ("error", "timeout: after 0.6 s")
     assert time.monotonic() - began < 0.6 + 3.0 + 5.0
 
 
 def test_a_crash_is_an_error_even_after_a_submission(tmp_path: Path) -> None:
-    row = encoding.row(encode(tmp_path, program("crash"), {0}), 0)
+    row = encoding.row(encode(tmp_path, program("crash@0"), {0, 5}), 0)
     assert (row.status, row.error) == ("error", "crashed: exit status -9")
 
 
 @pytest.mark.parametrize(("fault", "said"), [("torn", "cannot be read"), ("linked", "not a regular file")])
 def test_a_submission_that_is_no_whole_file_does_not_count(tmp_path: Path, fault: str, said: str) -> None:
-    row = encoding.row(encode(tmp_path, program(fault), {0}), 0)
+    row = encoding.row(encode(tmp_path, program(f"{fault}@0"), {0, 5}), 0)
     assert row.status == "error"
     assert said in row.error
 
 
-def test_a_missing_program_is_an_error_of_the_item(tmp_path: Path) -> None:
-    agent = agents.ProgramAgent([str(tmp_path / "not-there")])
-    row = encoding.row(encode(tmp_path, agent, {0}), 0)
-    assert (row.status, row.error) == ("error", "crashed: the agent's program did not start")
+def test_an_agent_that_never_ran_makes_no_reference(tmp_path: Path) -> None:
+    """A complete reference full of errors that say nothing about its items would be reused for ever."""
+    with pytest.raises(errors.MissingToolError, match="the agent never ran: there is no such program"):
+        encode(tmp_path, agents.ProgramAgent([str(tmp_path / "not-there")]), {0, 2})
+    assert [path.name for path in (tmp_path / "refs" / "bench").iterdir()] == ["shop.build.lock"]
 
 
 def test_the_process_tree_is_gone_before_the_submission_is_read(tmp_path: Path) -> None:

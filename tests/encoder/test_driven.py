@@ -90,11 +90,11 @@ def test_the_real_program_encodes_with_tools_only(tmp_path: Path, whole: tuple[P
 
 @pytest.mark.slow
 def test_a_program_that_never_submits_is_an_error_after_its_reminders(tmp_path: Path) -> None:
-    with messages_api.serve([]) as api:
+    with messages_api.serve([ours("submit", status="deferred", notes="no rule"), say("Deferred.")]) as api:
         environ = {"ANTHROPIC_API_KEY": messages_api.KEY, "ANTHROPIC_BASE_URL": api.url}
-        entry = encode(tmp_path, environ, {0}, policy=model.Policy(attempts=1))
-        assert api.asked == driven.REMINDERS + 1
-    row = encoding.row(entry, 0)
+        entry = encode(tmp_path, environ, {0, 8}, policy=model.Policy(attempts=1))
+        assert api.asked == 2 + driven.REMINDERS + 1
+    row = encoding.row(entry, 8)
     assert (row.status, row.error) == ("error", "submitted: the attempt ended without a submission")
 
 

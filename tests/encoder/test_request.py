@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,9 +18,6 @@ from klaud.cli import encoder as verbs
 from klaud.cli import main
 from klaud.encoder import model, request
 from tests.support import encoding
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 POLICY = model.Policy()
 
@@ -165,6 +163,21 @@ def test_the_command_line_encodes_checks_and_merges(tmp_path: Path, capsys: pyte
         verbs.check_references(**check)
     assert ended.value.exit_code == 1
     assert "shop.lines.gross_revenue does not run" in capsys.readouterr().out
+
+
+def test_relative_paths_and_programs_by_name_work_in_isolation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    encoding.make(tmp_path, {0})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    words = ["encode", "--benchmark", "bench", "--databases", "shop", "--data", "data", "--references", "refs"]
+    words += ["--framework", "scripted", "--isolation", "best-effort"]
+    code, _, err = cli(capsys, *words, "--program", "not-a-program-at-all")
+    assert (code, "is not installed" in err) == (2, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+    code, out, _ = cli(capsys, *words, "--program", f"python -I -S {encoding.AGENT}")
+    assert (code, "1 encoded" in out) == (0, True), out
 
 
 def test_a_failed_database_ends_with_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
