@@ -36,6 +36,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "diagnostics": ("session", "diagnostics"),
     "encode": ("encoder", "encode"),
     "merge-references": ("encoder", "merge_references"),
+    "check-references": ("encoder", "check_references"),
     "verify": ("baselines", "verify"),
     "validate": ("planner", "validate"),
     "explain": ("recovery", "explain"),
