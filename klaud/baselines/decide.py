@@ -14,46 +14,14 @@ Not promised: that a row matching two families by coincidence is sorted out with
 from __future__ import annotations
 
 import fnmatch
-import statistics
 from typing import TYPE_CHECKING, Any
 
-from klaud.baselines import codec, lookup, model, nearest, reasons
+from klaud.baselines import codec, decide_points, lookup, model, nearest, reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from klaud.baselines import schema
-
-
-def selects(patterns: Iterable[str], family: str) -> bool:
-    """Tell whether a changelog's glob patterns select a family, by its whole name or by its key."""
-    key = family.partition(":")[2]
-    return any(fnmatch.fnmatchcase(family, each) or fnmatch.fnmatchcase(key, each) for each in patterns)
-
-
-class _Group(model.Record, frozen=True, kw_only=True):
-    """The rows of one point: those of the newest run and attempt, and all older ones, newest first."""
-
-    newest: tuple[model.Row, ...]
-    older: tuple[model.Row, ...]
-
-
-def newest_rows(plan: schema.Plan, rows: Iterable[model.Row]) -> list[_Group]:
-    """Group rows by point (a candidate's fields left out); within a group the newest run and attempt wins."""
-    groups: dict[tuple[model.Value, ...], list[model.Row]] = {}
-    for row in rows:
-        if row.run_id is not None:
-            groups.setdefault(plan.point_of(row.identity), []).append(row)
-    found = []
-    for group in groups.values():
-        if len(group) == 1:
-            found.append(_Group(newest=tuple(group), older=()))
-            continue
-        group.sort(key=lambda row: (-(row.run_id or 0), -(row.attempt or 0), row.digest))
-        first = group[0]
-        count = sum((row.run_id, row.attempt) == (first.run_id, first.attempt) for row in group)
-        found.append(_Group(newest=tuple(group[:count]), older=tuple(group[count:])))
-    return found
 
 
 class _Family:
@@ -108,20 +76,22 @@ class Judge:
 
     def run(self, rows: Sequence[model.Row]) -> tuple[model.Verdict, ...]:
         """Judge the rows and return a verdict for each asked family, in order of their names."""
-        groups = newest_rows(self._plan, rows)
-        sound: dict[str, list[tuple[model.Row, _Group]]] = {}
+        groups = decide_points.newest_rows(self._plan, rows, self._matrices.shared(current=self._current))
+        sound: dict[str, list[tuple[model.Row, decide_points.Group]]] = {}
         unsound: list[tuple[model.Row, model.ReasonCode, str]] = [
             (row, "producer-unprovable", f"{row.run_url or 'nothing'} names no run of this repository")
             for row in rows
             if row.run_id is None
         ]
         for group in groups:
-            for row in group.newest + group.older:
+            for row in (*group.newest, *group.older):
                 proof = self._proofs.runs.get(str(row.run_id))
                 if not isinstance(proof, model.Proof):
                     why = proof.why if proof else f"run {row.run_id} was not looked up"
                     unsound.append((row, "producer-unprovable", why))
-                elif row in group.newest:
+            for row in group.newest:
+                proof = self._proofs.runs.get(str(row.run_id))
+                if isinstance(proof, model.Proof):
                     trust = self._proofs.commits.get(proof.commit)
                     if isinstance(trust, model.Trusted):
                         sound.setdefault(proof.commit, []).append((row, group))
@@ -161,20 +131,23 @@ class Judge:
     def _commit(
         self,
         commit: str,
-        pairs: Sequence[tuple[model.Row, _Group]],
+        pairs: Sequence[tuple[model.Row, decide_points.Group]],
         table: Mapping[model.Identity, list[lookup.Hit]],
     ) -> None:
-        same: dict[tuple[model.Identity, str | None], list[tuple[model.Row, _Group]]] = {}
-        for row, group in pairs:
-            same.setdefault((row.identity, row.fingerprint), []).append((row, group))
+        same: dict[tuple[model.Identity, frozenset[tuple[str, int]]], list[tuple[model.Row, decide_points.Group]]] = {}
+        narrowed: dict[tuple[model.Identity, frozenset[tuple[str, int]]], list[lookup.Hit]] = {}
         strays: list[model.Row] = []
-        for (point, _), several in same.items():
-            row, group = several[0]
-            hits = self._narrow(row, table[point])
-            if not hits:
+        for row, group in pairs:
+            hits = self._narrow(row, table[row.identity])
+            if hits:
+                key = row.identity, frozenset((hit.family, hit.entry.position) for hit in hits)
+                same.setdefault(key, []).append((row, group))
+                narrowed[key] = hits
+            else:
                 self._unmatched(commit, row, strays)
-                continue
-            self._matched(commit, [each for each, _ in several], group, hits, {hit.family for hit in table[point]})
+        for key, several in same.items():
+            every = {hit.family for hit in table[key[0]]}
+            self._matched(commit, [row for row, _ in several], several[0][1], narrowed[key], every)
         self._strays(commit, strays)
 
     def _narrow(self, row: model.Row, hits: list[lookup.Hit]) -> list[lookup.Hit]:
@@ -184,11 +157,16 @@ class Judge:
         changelog = self._proofs.changelog
         if changelog is not None and len({hit.family for hit in hits}) > 1:
             patterns = changelog.get(str(row.run_id), ())
-            hits = [hit for hit in hits if selects(patterns, hit.family)] or hits
+            hits = [hit for hit in hits if decide_points.selects(patterns, hit.family)] or hits
         return hits
 
     def _matched(
-        self, commit: str, rows: Sequence[model.Row], group: _Group, hits: Sequence[lookup.Hit], every: set[str]
+        self,
+        commit: str,
+        rows: Sequence[model.Row],
+        group: decide_points.Group,
+        hits: Sequence[lookup.Hit],
+        every: set[str],
     ) -> None:
         row = min(rows, key=lambda each: each.digest)
         twice = len({tuple(sorted(each.metrics.items())) for each in rows}) > 1
@@ -213,6 +191,10 @@ class Judge:
             mine = [hit for hit in hits if hit.family == name]
             if len(names) > 1:
                 family.add("ambiguous", f"{self._where(row)}: entries of {' and '.join(names)} are the same point", row)
+            elif other := _other_recipes(row, mine):
+                family.add(
+                    "recipe-changed", f"{self._where(row)}: published is {row.fingerprint}, generated {other}", row
+                )
             elif len(mine) > 1:
                 family.add("ambiguous", f"{self._where(row)}: {self._entries_differ(commit, mine)}", row)
             elif twice:
@@ -224,7 +206,7 @@ class Judge:
 
     def _selected(self, row: model.Row, family: str) -> bool:
         changelog = self._proofs.changelog
-        return changelog is None or selects(changelog.get(str(row.run_id), ()), family)
+        return changelog is None or decide_points.selects(changelog.get(str(row.run_id), ()), family)
 
     def _where(self, row: model.Row) -> str:
         """Return a point as a person would name it: the fields that are not coarse and not at their default."""
@@ -236,24 +218,20 @@ class Judge:
 
     def _entries_differ(self, commit: str, hits: Sequence[lookup.Hit]) -> str:
         first, second = hits[0], hits[1]
-        state = self._matrices.state(commit, first.family)
-        if isinstance(state, lookup.Problem):
-            return "two entries"
+        state = self._matrices.known(commit, first.family)
         one, other = (
             codec.settings_of(self._plan, state.matrix.entries[hit.entry.position]) for hit in (first, second)
         )
-        changed = changed_settings(one, other)
+        changed = decide_points.changed_settings(one, other)
         text = "; ".join(changed) or "nothing outside the identity"
         equivalences = sorted({hit.equivalence for hit in hits} - {""})
         by = f" (by {', '.join(equivalences)})" if equivalences else ""
         return f"entries {first.entry.position} and {second.entry.position} differ in {text}{by}"
 
-    def _point(self, family: _Family, commit: str, row: model.Row, group: _Group, hit: lookup.Hit) -> None:
-        state = self._matrices.state(commit, family.name)
+    def _point(self, family: _Family, commit: str, row: model.Row, group: decide_points.Group, hit: lookup.Hit) -> None:
+        state = self._matrices.known(commit, family.name)
         proof = self._proofs.runs[str(row.run_id)]
         trust = self._proofs.commits[commit]
-        if isinstance(state, lookup.Problem) or isinstance(proof, model.Unproven) or isinstance(trust, model.Untrusted):
-            return  # cannot be: only proven and trusted rows with a matrix come here
         if not self._as_today(family, row, hit, state):
             return
         family.points.append(
@@ -261,11 +239,11 @@ class Judge:
                 row=row.digest,
                 identity=self._plan.named(row.identity),
                 metrics=row.metrics,
-                run_id=proof.run_id,
+                run_id=row.run_id or 0,
                 attempt=row.attempt or 1,
                 commit=commit,
-                proven=proof.how,
-                trusted=trust.how,
+                proven=proof.how if isinstance(proof, model.Proof) else "",
+                trusted=trust.how if isinstance(trust, model.Trusted) else "",
                 entry=hit.entry.position,
                 equivalences=(hit.equivalence,) if hit.equivalence else (),
                 dropped=state.matrix.dropped,
@@ -273,7 +251,7 @@ class Judge:
                     model.Older(row=each.digest, run_id=each.run_id or 0, attempt=each.attempt or 1)
                     for each in group.older
                 ),
-                outliers=self._outliers(row, group.older),
+                outliers=decide_points.outliers(self._plan.policy, row, group.older),
             )
         )
 
@@ -323,24 +301,9 @@ class Judge:
             return True
         then = codec.settings_of(self._plan, entry)
         now = codec.settings_of(self._plan, today.known.matrix.entries[entries[0].position])
-        changed = "; ".join(changed_settings(then, now)) or "nothing that the matrix shows"
+        changed = "; ".join(decide_points.changed_settings(then, now)) or "nothing that the matrix shows"
         family.add("recipe-changed", f"{self._where(row)}: changed are {changed}", row)
         return False
-
-    def _outliers(self, row: model.Row, older: Sequence[model.Row]) -> tuple[model.Outlier, ...]:
-        policy = self._plan.policy
-        if policy.outlier_factor <= 1 or len(older) < policy.outlier_history:
-            return ()
-        found = []
-        for metric, value in sorted(row.metrics.items()):
-            past = [each.metrics[metric] for each in older if metric in each.metrics]
-            if len(past) < policy.outlier_history:
-                continue
-            median = statistics.median(past)
-            small, large = sorted((abs(value), abs(median)))
-            if large > small * policy.outlier_factor or (value < 0) != (median < 0):
-                found.append(model.Outlier(metric=metric, value=value, median=median, history=len(past)))
-        return tuple(found)
 
     # -- rows that meet no entry
 
@@ -440,12 +403,6 @@ class Judge:
         )
 
 
-def changed_settings(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """Return what differs between two entries' settings, as texts ``path: a, b`` (at most MAX_EXAMPLES)."""
-    names = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
-    return [f"{name}: {one.get(name, 'absent')}, {other.get(name, 'absent')}" for name in names[: model.MAX_EXAMPLES]]
-
-
 def judge(
     plan: schema.Plan,
     rows: Sequence[model.Row],
@@ -494,3 +451,11 @@ def internal_error(plan: schema.Plan, family: str, error: str) -> model.Verdict:
             reasons.reason("internal-error", benchmark=name, family=family, examples=(), count=1, message=message),
         ),
     )
+
+
+def _other_recipes(row: model.Row, hits: Sequence[lookup.Hit]) -> str:
+    """Return the fingerprints of the entries where the row has one and none of them is it, else an empty text."""
+    known = {hit.entry.fingerprint for hit in hits}
+    if not row.fingerprint or None in known or row.fingerprint in known:
+        return ""
+    return ", ".join(sorted(str(each) for each in known))

@@ -72,6 +72,30 @@ class Matrices:
         found = self._states.get((commit, family))
         return found or Problem(code="producer-unavailable", text="no matrix was made there")
 
+    def known(self, commit: str, family: str) -> Known:
+        """Return a matrix that is there. KeyError where it is not: ask ``state`` first."""
+        found = self._states[commit, family]
+        if isinstance(found, Problem):
+            raise KeyError(commit, family)
+        return found
+
+    def shared(self, *, current: str) -> frozenset[model.Identity]:
+        """Return the points that several entries have today, told apart by what may vary alone or by their family.
+
+        ``current`` empty: at any commit.
+        """
+        first: dict[model.Identity, tuple[str, model.Identity]] = {}
+        found: set[model.Identity] = set()
+        for (commit, family), state in self._states.items():
+            if isinstance(state, Problem) or current not in {"", commit}:
+                continue
+            for entry in state.entries:
+                point = self._plan.point_of(entry.identity)
+                here = family, entry.identity
+                if first.setdefault(point, here) != here:
+                    found.add(point)
+        return frozenset(found)
+
     def problems(self, family: str) -> list[tuple[str, Problem]]:
         """Return the commits at which there is no matrix of a family, and why."""
         found = [(commit, state) for (commit, name), state in self._states.items() if name == family]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klaud.baselines import cache, decide, generate, lookup, model, observe, producers, sandbox, schema
+from klaud.baselines import cache, decide, decide_points, generate, lookup, model, observe, producers, sandbox, schema
 
 if TYPE_CHECKING:
     import pathlib
@@ -104,7 +104,7 @@ def needs(
     matrices = lookup.Matrices(plan, produced)
     asked = set(families)
     found: dict[str, set[str]] = {}
-    for group in decide.newest_rows(plan, read.rows):
+    for group in decide_points.newest_rows(plan, read.rows, matrices.shared(current="")):
         for row in group.newest:
             proof = proofs.runs.get(str(row.run_id))
             if not isinstance(proof, model.Proof) or not isinstance(proofs.commits.get(proof.commit), model.Trusted):

@@ -71,6 +71,14 @@ def test_whole_floats_are_integers_and_metrics_are_numbers_only() -> None:
     assert found.metrics == {"a": 1.0}
 
 
+def test_a_number_may_be_whole_or_not() -> None:
+    fields = {"scale": settings.Field(type="number"), "name": settings.Field()}
+    plan = schema.plan(policy(identity=settings.Schema(base="none", fields=fields)))
+    decoder = codec.RowCodec(plan, repository=REPOSITORY)
+    found = [decoder.decode({"name": "n", "scale": value}, 0) for value in (1, 1.0, 0.5, "x")]
+    assert [each.identity[0] for each in found if isinstance(each, model.Row)] == [1.0, 1.0, 0.5]
+
+
 def test_a_digest_names_the_content_and_nothing_else() -> None:
     one, other = CODEC.decode(GOOD, 0), CODEC.decode(dict(reversed(GOOD.items())), 9)
     changed = CODEC.decode({**GOOD, "metrics": {"tput": 1.0}}, 0)
@@ -138,3 +146,10 @@ def test_metrics_may_stand_beside_the_identity() -> None:
     found = codec.RowCodec(plan, repository=REPOSITORY).decode({**raw, "tput": 5}, 0)
     assert isinstance(found, model.Row)
     assert found.metrics == {"tput": 5.0}
+
+
+def test_identities_of_one_field_and_without_a_scope_work() -> None:
+    fields = {"case": settings.Field(), "build": settings.Field(varies=True)}
+    plan = schema.plan(policy(identity=settings.Schema(base="none", fields=fields)))
+    assert plan.scope_of(("a", "1")) == ()
+    assert plan.point_of(("a", "1")) == ("a",)

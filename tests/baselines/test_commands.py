@@ -125,8 +125,15 @@ def test_placeholders_fill_words_and_lists() -> None:
 def test_a_family_is_found_in_its_file_of_then() -> None:
     assert commands.file_of("configs/a.yaml:k", ["configs/a.yaml", "x/a.yaml"], {}) == "configs/a.yaml"
     assert commands.file_of("configs/a.yaml:k", [".github/configs/a.yaml"], {}) == ".github/configs/a.yaml"
-    assert commands.file_of("configs/a.yaml:k", ["old.yaml"], {"old.yaml": "configs/a.yaml"}) == "old.yaml"
+    assert commands.file_of("configs/a.yaml:k", ["old.yaml"], {"x": "y", "old.yaml": "configs/a.yaml"}) == "old.yaml"
     assert commands.file_of("configs/a.yaml:k", ["x/a.yaml", "y/a.yaml"], {}) is None
+
+
+def test_a_call_for_several_or_for_all_is_known_by_its_placeholders() -> None:
+    assert commands.several(["a", "{families}"])
+    assert not commands.several(["a", "{family}"])
+    assert commands.whole(["a", "{configs}"])
+    assert not commands.whole(["a", "--key={family}"])
 
 
 def test_throughput_only_drops_what_an_evaluation_alone_wants() -> None:
