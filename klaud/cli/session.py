@@ -59,7 +59,7 @@ def session(  # noqa: PLR0917 - a verb's options
     place = brief if brief is not None else _handed(config, wave, candidate, out)
     told = _read_brief(place)
     beside = place.resolve().parent / f"baseline-{told.candidate}.json"
-    with _host(config, told.benchmark, bundle or beside) as host, _private_folder() as folder:
+    with _host(config, told.benchmark, bundle or beside, report, told.candidate) as host, _private_folder() as folder:
         end = run.run_session(host, told, folder=folder, claim=claim)
     _say(report, _words(end))
 
@@ -87,7 +87,7 @@ def finish(  # noqa: PLR0917 - a verb's options
             _log(f"the wave's files are not at hand: {error}")  # what needs them says so itself
     benchmark = _read_brief(place).benchmark if place is not None else ""
     folder = place.resolve().parent if place is not None else Path()
-    with _host(config, benchmark, bundle or folder / f"baseline-{candidate}.json") as host:
+    with _host(config, benchmark, bundle or folder / f"baseline-{candidate}.json", report, candidate) as host:
         answer = run.finish_session(host, wave, candidate)
     _say(report, _words(answer if isinstance(answer, run.NotOurs) else run.Ended(answer, None)))
 
@@ -167,8 +167,8 @@ def _read_brief(path: Path) -> model.Brief:
 
 
 @contextlib.contextmanager
-def _host(config: Path | None, benchmark: str, bundle: Path) -> Iterator[run.Host]:
-    """Build what a session acts with; SIGTERM asks it to end."""
+def _host(config: Path | None, benchmark: str, bundle: Path, report: Path | None, name: str) -> Iterator[run.Host]:
+    """Build what a session acts with; SIGTERM asks it to end. Logs are kept beside ``report``, ``name`` in their names."""
     from klaud import config as configs
     from klaud.baselines import schema
     from klaud.cli import live
@@ -176,7 +176,7 @@ def _host(config: Path | None, benchmark: str, bundle: Path) -> Iterator[run.Hos
     from klaud.github import gateway as ports
     from klaud.github import refs
     from klaud.leases import store as stores
-    from klaud.session import evidence, finish, rules_coverage, rules_touch, run, tools
+    from klaud.session import evidence, finish, journal, rules_coverage, rules_redact, rules_touch, run, tools
 
     opened = live.open_live(config)
     if opened.me is None:
@@ -197,6 +197,9 @@ def _host(config: Path | None, benchmark: str, bundle: Path) -> Iterator[run.Hos
     stop = threading.Event()
     with contextlib.ExitStack() as stack:
         stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: stop.set()))
+        redactor = rules_redact.Redactor(rules_redact.secrets_of(os.environ))
+        keep = report.absolute().parent if report is not None else None
+        told = stack.enter_context(journal.opened(keep, name, redactor=redactor, clock=opened.clock))
 
         def open_refs(place: Path, shallow: frozenset[str]) -> ports.RefStore:
             return refs.GitRefStore(
@@ -230,7 +233,8 @@ def _host(config: Path | None, benchmark: str, bundle: Path) -> Iterator[run.Hos
             who=rules_touch.Who(bot=opened.config.bot, ignored=opened.config.ignored_actors),
             plan=schema.plan(chosen),
             frozen=frozen,
-            log=_log,
+            log=told.log,
+            journal=told,
         )
         yield run.Host(
             settling=settling,

@@ -16,7 +16,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from klaud.session import mcp, model, process, track, watchdog, wire
+from klaud.session import journal, mcp, model, process, track, watchdog, wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +61,7 @@ class Turn:
     watch: Callable[[], model.Fault]
     log: Callable[[str], None]
     listed: Callable[[], list[dict[str, Any]]] = mcp.listed
+    journal: journal.Journal = journal.SILENT
 
 
 def run(turn: Turn) -> model.TurnEnd:
@@ -137,6 +138,8 @@ class _Loop:
         for future in self.open:
             future.cancel()
         ended = self.child.end(step_seconds=policy.teardown_step_seconds, total_seconds=policy.teardown_seconds)
+        self.turn.journal.mark("agent", f"ended {ended.how}")
+        self.turn.journal.stderr(ended.stderr, policy.stderr_bytes)
         # an open tool call is klaud's own code: it ends by its own bounds, and its effects are in the ledger
         self.worker.shutdown(wait=True, cancel_futures=True)
         if not self.track.fault and not self.track.good:
@@ -180,6 +183,7 @@ class _Loop:
             return
         self.track.enter(now)
         self.turn.log("the agent is in")
+        self.turn.journal.mark("agent", "entered")
         user = {"role": "user", "content": self.turn.prompt}
         self.wire.send({"type": "user", "message": user, "parent_tool_use_id": None, "session_id": "default"})
 

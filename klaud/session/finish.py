@@ -24,7 +24,17 @@ from klaud.github import gateway as ports
 from klaud.github import model as hub
 from klaud.leases import model as leases
 from klaud.leases import store as stores
-from klaud.session import decide, decide_outcome, evidence, model, render, rules_coverage, rules_ledger, rules_touch
+from klaud.session import (
+    decide,
+    decide_outcome,
+    evidence,
+    journal,
+    model,
+    render,
+    rules_coverage,
+    rules_ledger,
+    rules_touch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,6 +70,7 @@ class World:
     frozen: Callable[[str], rules_coverage.Frozen | rules_coverage.Unreadable]
     log: Callable[[str], None]
     by: Literal["finish", "recovery"] = "finish"
+    journal: journal.Journal = journal.SILENT
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -209,6 +220,7 @@ class _Closer:
     def _do(self, effect: leases.Effect, outcome: leases.Outcome) -> str:
         """Carry out one effect; return why the rest must wait, or an empty text."""
         self.world.log(f"finish: {effect}")
+        self.world.journal.mark("settle", effect)
         match effect:
             case "comment" | "publish-report":
                 return self._comment(effect, outcome)

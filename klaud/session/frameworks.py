@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klaud import errors
-from klaud.session import drive, mcp, process
+from klaud.session import drive, journal, mcp, process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,6 +88,7 @@ class Ask:
     spent_tokens: int = 0
     spent_microdollars: int = 0
     environ: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    journal: journal.Journal = journal.SILENT
     listed: Callable[[], list[dict[str, Any]]] = mcp.listed
     own_tools: tuple[str, ...] = ("Bash", "Edit", "Glob", "Grep", "MultiEdit", "Read", "Write", "TodoWrite")
 
@@ -113,6 +114,7 @@ def run_turn(ask: Ask) -> model.TurnEnd:
             watch=ask.watch,
             log=ask.log,
             listed=ask.listed,
+            journal=ask.journal,
         )
     )
 

@@ -143,6 +143,7 @@ def run_session(host: Host, brief: model.Brief, *, folder: Path, claim: str = ""
     """Run one session. ``folder``: an empty private folder, removed afterwards; ``claim``: see ``take_book``."""
     began = time.monotonic()
     book = take_book(host, brief, claim or brief.claim)
+    host.settling.journal.mark("claim", "not-ours" if isinstance(book, NotOurs) else "taken")
     if isinstance(book, NotOurs):
         return book
     try:
@@ -172,6 +173,7 @@ class _Session:
         if isinstance(found, sandbox.Lacking):
             self.world.log("isolation is required and cannot be had: " + "; ".join(found.missing))
             return self._settle(None, ("agent-never-ran", "isolation"), "none")
+        self.world.journal.mark("isolation", found.words)
         place = work.Work(
             self.folder, url=self.host.git_url, token=self.host.token, sandbox=found, identity=self.host.identity,
             clock=self.world.clock, policy=self.policy,
@@ -182,6 +184,7 @@ class _Session:
             except errors.ReadFailedError as error:
                 self.world.log(str(error))
                 return self._settle(None, ("unexpected-error", "base-unavailable"), found.words)
+            self.world.journal.mark("work-tree", "ready")
             refs = self.host.open_refs(place.store, place.shallow)
             self.book.use(self.host.open_store(refs), refs)
             return self._work(place, found)
@@ -195,6 +198,7 @@ class _Session:
             gateway=self.world.gateway, book=self.book, work=place, brief=self.brief, policy=self.policy,
             target=self.host.target, clock=self.world.clock, branch_ref=self.world.names.branch(self.brief.candidate),
             agent=self.policy.framework, paused=self.host.paused, log=self.world.log,
+            journal=self.world.journal,
         )  # fmt: skip
         self.book.append(leases.TurnStarted(at=self.world.clock.now(), index=view.index, isolation=found.words))
         beats = heartbeat.Heartbeat(
@@ -202,6 +206,7 @@ class _Session:
             interrupted=self._interrupted, log=self.world.log,
         )  # fmt: skip
         beats.start()
+        self.world.journal.mark("turn", f"started {view.index}")
         try:
             turn = frameworks.run_turn(
                 frameworks.Ask(
@@ -212,6 +217,7 @@ class _Session:
                     policy=self.policy,
                     watch=self._watch,
                     log=self.world.log,
+                    journal=self.world.journal,
                     resume=_resumable(view.agent_session, self.policy),
                     spent_tokens=view.tokens,
                     spent_microdollars=view.cost_microdollars,
@@ -220,6 +226,7 @@ class _Session:
             )
         finally:
             beats.release()
+        self.world.journal.mark("turn", f"{turn.status} {turn.fault}".strip())
         self.world.log(f"turn: {turn.status} {turn.fault} after {turn.seconds:.1f} s, {turn.left} processes left")
         return self._after(turn, desk, view.index)
 
@@ -297,6 +304,7 @@ class _Session:
 def park(host: Host, book: ledgers.Book, waiting: tools.Waiting, tried: tuple[leases.Attempted, ...]) -> bool:
     """Let the session wait: its ledger says so first, then its claim. False when the claim was lost in between."""
     now = host.settling.clock.now()
+    host.settling.journal.mark("park", waiting.why)
     book.append(leases.Parked(at=now, on=waiting.on, why=waiting.why, head=book.view.head, tried=tried))
     record = book.claim.record
     if not isinstance(record, leases.Claim):

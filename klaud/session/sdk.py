@@ -333,6 +333,7 @@ class _Turn:
                 self.track.take(value, now)
             case "entered":
                 self.ask.log("the agent is in")
+                self.ask.journal.mark("agent", "entered")
                 self.track.enter(now)
             case "foreign":
                 self.ask.log(f"hermetic: other MCP servers were loaded: {value}")
@@ -362,6 +363,8 @@ class _Turn:
             total_seconds=policy.teardown_seconds + grace,
             grace_seconds=grace,
         )
+        self.ask.journal.mark("agent", f"ended {ended.how}")
+        self.ask.journal.stderr(ended.stderr, policy.stderr_bytes)
         self.thread.join(policy.teardown_step_seconds)
         if self.thread.is_alive():
             self.ask.log("the SDK's loop did not end; it is left behind")

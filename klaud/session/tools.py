@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from klaud import errors, names
 from klaud.github import model as hub
 from klaud.leases import model as leases
-from klaud.session import decide, decide_stop, mcp, model, render
+from klaud.session import decide, decide_stop, journal, mcp, model, render
 from klaud.session import ledger as ledgers
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Desk:
         agent: str,
         paused: Callable[[], bool],
         log: Callable[[str], None],
+        journal: journal.Journal = journal.SILENT,
     ) -> None:
         """``branch_ref``: the full name of the session's branch; ``agent``: who is named in the commits' trailer."""
         self._gateway = gateway
@@ -83,6 +84,7 @@ class Desk:
         self._agent = agent
         self._paused = paused
         self._log = log
+        self._journal = journal
         self._files: tuple[str, ...] = ()
         self._executable = False
         self._tried = list(book.view.tried)
@@ -111,6 +113,8 @@ class Desk:
         request = mcp.read(name, arguments)
         if isinstance(request, str):
             return self._answer(model.Refusal(code="bad-arguments", text=request))
+        kind = request.__struct_config__.tag
+        self._journal.mark("tool", f"{kind} began")
         try:
             answer = self._carry_out(request)
         except errors.OwnershipLostError:
@@ -128,6 +132,7 @@ class Desk:
         except errors.RefusedWriteError as error:
             answer = _no("rejected", f"the host refused it: {render.plain(error.reason or str(error), 300)}")
         done = self._answer(answer)
+        self._journal.mark("tool", f"{kind} {done.refused or 'done'}")
         self._log(f"tool {name}: {done.refused or 'done'} in {time.monotonic() - began:.1f} s")
         return done
 
