@@ -1,32 +1,43 @@
 """Change one thing at a time in a pure file of rules and see whether the tests notice: a small mutation tool.
 
-Usage: python tools/mutate.py [--tests FOLDER] [--limit N] FILE...
-Without files: recovery's rules, against tests/recovery. Each mutant is compiled in a fresh process (forked once per
-mutant, so that imports are paid once), the tests run there until the first failure, and the mutant counts as killed when
-they fail.
-Survivors are printed with their line. Exit status 1 below 95 % killed.
+Usage: python tools/mutate.py [--tests FILES] [--limit N] [--seed S] [--jobs J] FILE...
+Without files: recovery's rules, against recovery's quick tests. Exit status 1 below 95 % killed.
 
-Mutations: comparisons turned round, ``and``/``or`` swapped, ``not`` dropped, numbers moved by one, booleans flipped, words
-changed, conditions made true or false, one returned value replaced by None, one statement dropped.
+pytest collects once. Every test runs once unchanged while the lines of the mutated files are recorded; then each mutant is
+put in place in a forked process (the code of the one function that it changes is exchanged, nothing else), and only the
+tests that reach its line run there, quickest first, until one fails. A mutant that no test reaches has survived; one that
+hangs counts as killed. ``--limit`` draws so many mutants a file by ``--seed``.
+
+Mutations: comparisons turned round, ``and``/``or`` swapped, operands and ``not`` dropped, numbers moved by one, booleans
+flipped, conditions made true or false, one returned value replaced by None. Left out, since no behaviour is in them:
+docstrings, annotations, constants outside of functions, and the texts of messages (nothing decides by a text).
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import collections
 import copy
+import dataclasses
 import functools
+import importlib
 import io
 import os
+import random
 import signal
 import sys
+import threading
 import time
+import types
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -44,6 +55,8 @@ ENOUGH = 0.95
 """Share of mutants that must be killed."""
 SECONDS = 60
 """A mutant that hangs the tests for longer counts as killed."""
+JOBS = 2
+"""Mutants tried at the same time."""
 
 COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
@@ -51,20 +64,24 @@ COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }  # fmt: skip
 
 
+@dataclasses.dataclass(frozen=True)
 class Mutant:
-    """One changed tree, with where and how."""
+    """One changed tree: where (file, line, the function around it), and how, in words."""
 
-    def __init__(self, tree: ast.Module, line: int, what: str) -> None:
-        """Keep the tree; ``what`` is the change in words."""
-        self.tree = tree
-        self.line = line
-        self.what = what
+    path: Path
+    tree: ast.Module
+    function: str
+    first: int
+    last: int
+    line: int
+    what: str
 
 
-def mutants(source: str) -> Iterator[Mutant]:
+def mutants(path: Path) -> Iterator[Mutant]:
     """Yield every mutant of a module."""
-    tree = ast.parse(source)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     code = _code(tree)
+    owners = _owners(tree)
     for position, node in enumerate(ast.walk(tree)):
         if id(node) not in code:
             continue
@@ -72,7 +89,39 @@ def mutants(source: str) -> Iterator[Mutant]:
             changed = copy.deepcopy(tree)
             twin = list(ast.walk(changed))[position]
             what = list(_changes(twin))[kind]()
-            yield Mutant(ast.fix_missing_locations(changed), getattr(node, "lineno", 0), what)
+            line = getattr(node, "lineno", 0)
+            last = getattr(node, "end_lineno", line)
+            name, start = owners[id(node)]
+            yield Mutant(path, ast.fix_missing_locations(changed), name, min(line, start) or line, last, line, what)
+
+
+def _owners(tree: ast.Module) -> dict[int, tuple[str, int]]:
+    """Return, for each node, the outermost function that it is in (``Class.name`` for a method) and its statement's line."""
+    found: dict[int, tuple[str, int]] = {}
+
+    def claim(function: ast.FunctionDef, name: str) -> None:
+        for node in ast.walk(function):
+            if isinstance(node, ast.stmt) and node is not function:
+                for inner in _own_expressions(node):
+                    found[id(inner)] = (name, node.lineno)
+
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            claim(node, node.name)
+        elif isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef):
+                    claim(inner, f"{node.name}.{inner.name}")
+    return found
+
+
+def _own_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Yield what belongs to a statement itself, not to the statements inside it."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(c for c in ast.iter_child_nodes(node) if not isinstance(c, ast.stmt))
 
 
 def _code(tree: ast.Module) -> set[int]:
@@ -153,76 +202,175 @@ def _drop_not(node: ast.UnaryOp) -> str:
     return "not dropped"
 
 
-def killed(path: Path, mutant: Mutant, tests: str) -> bool:
-    """Run the tests in a child process with the mutant in place of the module."""
+# -- the tests, collected once
+
+
+class Plugin:
+    """Takes pytest's loop over: first every test unchanged, then the mutants; ``survivors`` is the result."""
+
+    def __init__(self, chosen: list[Mutant], jobs: int) -> None:
+        """``chosen``: what to try."""
+        self.chosen = chosen
+        self.jobs = jobs
+        self.reach: dict[tuple[str, int], set[int]] = collections.defaultdict(set)
+        self.seconds: list[float] = []
+        self.survivors: list[tuple[Mutant, str]] = []
+        self.broken = ""
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Record, then mutate."""
+        files = {str(m.path) for m in self.chosen}
+        for number, item in enumerate(session.items):
+            begun = time.monotonic()
+            ok = self._recorded(item, number, files)
+            self.seconds.append(time.monotonic() - begun)
+            if not ok:
+                self.broken = item.nodeid
+                return True
+        print(f"{len(session.items)} tests, {sum(self.seconds):.1f} s unchanged", file=sys.__stdout__, flush=True)
+        waiting = list(reversed(self.chosen))
+        running: dict[int, tuple[Mutant, float]] = {}
+        while waiting or running:
+            while waiting and len(running) < self.jobs:
+                mutant = waiting.pop()
+                tests = self.covering(mutant)
+                if not tests:
+                    self.survivors.append((mutant, "no test reaches it"))
+                    continue
+                running[_fork(mutant, [session.items[n] for n in tests])] = (mutant, time.monotonic() + SECONDS)
+            self._reap(running)
+        return True
+
+    def covering(self, mutant: Mutant) -> list[int]:
+        """Return the tests that reach a mutant's lines, quickest first."""
+        lines = range(mutant.first, mutant.last + 1)
+        found = set[int]().union(*(self.reach.get((str(mutant.path), line), set()) for line in lines))
+        return sorted(found, key=lambda n: self.seconds[n])
+
+    def _recorded(self, item: pytest.Item, number: int, files: set[str]) -> bool:
+        reach = self.reach
+
+        def lines(frame: types.FrameType, event: str, arg: object) -> Any:
+            del arg
+            if event == "line":
+                reach[frame.f_code.co_filename, frame.f_lineno].add(number)
+            return lines
+
+        def calls(frame: types.FrameType, event: str, arg: object) -> Any:
+            del event, arg
+            return lines if frame.f_code.co_filename in files else None
+
+        before = sys.gettrace()
+        threading.settrace(calls)
+        sys.settrace(calls)
+        try:
+            return passes(item)
+        finally:
+            sys.settrace(before)
+            threading.settrace(before)
+
+    def _reap(self, running: dict[int, tuple[Mutant, float]]) -> None:
+        for child, (mutant, end) in list(running.items()):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                del running[child]
+                if status == 0:
+                    self.survivors.append((mutant, "every test passes"))
+            elif time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                del running[child]
+        time.sleep(0.002)
+
+
+def passes(item: pytest.Item) -> bool:
+    """Run one test with its fixtures; tell whether it passed."""
+    from _pytest import runner  # noqa: PLC0415 - the one door to running a collected test again
+
+    request = getattr(item, "_initrequest", None)
+    if request is not None:
+        request()
+    reports = runner.runtestprotocol(item, log=False, nextitem=None)
+    return not any(r.failed for r in reports)
+
+
+def _fork(mutant: Mutant, items: Iterable[pytest.Item]) -> int:
+    sys.stdout.flush()
     child = os.fork()
-    if child == 0:
-        os._exit(_child(path, mutant, tests))
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status != 0
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return True
-
-
-def _child(path: Path, mutant: Mutant, tests: str) -> int:
-    import pytest  # noqa: PLC0415 - imported before the fork by main
-
-    name = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
-    module = sys.modules[name]
+    if child:
+        return child
+    status = 1
     try:
-        exec(compile(mutant.tree, str(path), "exec"), module.__dict__)  # noqa: S102 - the mutant itself
-    except Exception:  # noqa: BLE001 - a mutant that cannot even be loaded is noticed
-        return 1
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests.split()]))
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            put_in_place(mutant)
+            status = 0 if all(passes(item) for item in items) else 1
+    finally:
+        os._exit(status)
+
+
+def put_in_place(mutant: Mutant) -> None:
+    """Exchange the code of the function that the mutant changes; whoever holds the function runs the mutant."""
+    name = mutant.path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+    module = sys.modules[name]
+    changed = dict(module.__dict__)
+    exec(compile(mutant.tree, str(mutant.path), "exec"), changed)  # noqa: S102 - the mutant itself
+    _function(module.__dict__, mutant.function).__code__ = _function(changed, mutant.function).__code__
+
+
+def _function(space: dict[str, Any], name: str) -> types.FunctionType:
+    owner, _, method = name.rpartition(".")
+    found: object = vars(space[owner])[method] if owner else space[method]
+    for inner in ("__func__", "fget", "func"):
+        found = getattr(found, inner, None) or found
+    if not isinstance(found, types.FunctionType):
+        raise TypeError(f"{name} is no function: {found!r}")
+    return found
 
 
 DEFAULT_TESTS = (
-    "tests/recovery/test_rules.py tests/recovery/test_table.py tests/recovery/test_oddities.py "
-    "tests/recovery/test_refusal.py tests/recovery/test_forerunner.py"
+    "tests/recovery/test_rules.py tests/recovery/test_decide.py tests/recovery/test_table.py "
+    "tests/recovery/test_oddities.py tests/recovery/test_refusal.py tests/recovery/test_forerunner.py"
 )
 """The quick tests that judge rules."""
 
 
 def main() -> int:
     """Mutate, run, print; 1 where too few are killed."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", default=list(RULES))
     parser.add_argument("--tests", default=DEFAULT_TESTS)
-    parser.add_argument("--limit", type=int, default=0, help="at most that many mutants a file, evenly spread")
+    parser.add_argument("--limit", type=int, default=0, help="at most that many mutants a file, drawn by the seed")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=JOBS)
     options = parser.parse_args()
-    import importlib  # noqa: PLC0415 - only here
-
     import pytest  # noqa: PLC0415 - paid once, before the forks
 
-    del pytest
-    total = dead = 0
+    chance = random.Random(options.seed)  # noqa: S311 - a sample, drawn again by the same seed
+    chosen: list[Mutant] = []
+    made: dict[str, int] = {}
+    begun = time.monotonic()
     for file in options.files:
-        path = ROOT / file
-        name = file.removesuffix(".py").replace("/", ".")
-        importlib.import_module(name)
-        for test in options.tests.split():
-            importlib.import_module(test.removesuffix(".py").replace("/", "."))
-        found = list(mutants(path.read_text(encoding="utf-8")))
-        step = max(1, len(found) // options.limit) if options.limit else 1
-        survivors = []
-        chosen = found[::step]
-        for mutant in chosen:
-            if killed(path, mutant, options.tests):
-                dead += 1
-            else:
-                survivors.append(mutant)
-        total += len(chosen)
-        print(f"{file}: {len(chosen) - len(survivors)} of {len(chosen)} killed", flush=True)
-        for mutant in survivors:
-            print(f"    line {mutant.line}: {mutant.what}", flush=True)
-    share = dead / total if total else 1.0
-    print(f"{dead} of {total} mutants killed: {share:.1%}")
+        importlib.import_module(file.removesuffix(".py").replace("/", "."))
+        found = list(mutants(ROOT / file))
+        made[file] = len(found)
+        chosen += chance.sample(found, options.limit) if 0 < options.limit < len(found) else found
+    plugin = Plugin(chosen, options.jobs)
+    quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--no-summary", "--capture=no"]
+    pytest.main([*quiet, *options.tests.split()], plugins=[plugin])
+    if plugin.broken or not plugin.seconds:
+        print(f"the tests fail without any mutant: {plugin.broken or 'nothing was collected'}")
+        return 2
+    for file in options.files:
+        tried = sum(m.path == ROOT / file for m in chosen)
+        left = sorted(((m, why) for m, why in plugin.survivors if m.path == ROOT / file), key=lambda x: x[0].line)
+        print(f"{file}: {tried - len(left)} of {tried} killed ({made[file]} exist)", flush=True)
+        for mutant, why in left:
+            print(f"    line {mutant.line}: {mutant.what} ({why})", flush=True)
+    dead = len(chosen) - len(plugin.survivors)
+    share = dead / len(chosen) if chosen else 1.0
+    print(
+        f"{dead} of {len(chosen)} mutants killed: {share:.1%} (seed {options.seed}, {time.monotonic() - begun:.0f} s)"
+    )
     return 0 if share >= ENOUGH else 1
 
 
