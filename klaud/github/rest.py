@@ -275,6 +275,15 @@ class RestGateway:
             if refused.status != 404 or "label does not exist" not in refused.reason.lower():
                 raise
 
+    def has_label(self, name: str) -> bool:
+        """Tell whether the repository has a label of this name."""
+        answer = self._get("/labels/{name}", f"/labels/{names.path_segment(name)}", accept=(404,))
+        return answer.status != 404
+
+    def create_label(self, name: str, description: str) -> None:
+        """Make a label of the repository."""
+        self._write("POST", "/labels", "/labels", {"name": name, "color": "5319e7", "description": description})
+
     def convert_to_draft(self, node_id: str) -> None:
         """Turn a pull request into a draft."""
         self._mutate(graphql.CONVERT_TO_DRAFT, {"id": node_id}, "ConvertToDraft")
