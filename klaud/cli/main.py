@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 VERBS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "demo"),
+    "init": ("init", "init"),
+    "doctor": ("doctor", "doctor"),
     "wave": ("planner", "wave"),
     "preflight": ("planner", "preflight"),
     "recover": ("recovery", "recover"),
@@ -45,6 +47,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "release": ("recovery", "release"),
     "pause": ("recovery", "pause"),
     "resume": ("recovery", "resume"),
+    "uninstall": ("uninstall", "uninstall"),
     "scene": ("scene", "app"),
 }
 """Verb -> (module of klaud.cli, its function or Typer group), in the order that ``--help`` shows."""

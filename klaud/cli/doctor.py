@@ -1,0 +1,281 @@
+"""``klaud doctor``: look at a set-up and say of each thing that is wrong what it is and how to put it right.
+
+Reads only, but for ``--fix`` (makes missing labels) and ``--probe`` (makes and deletes one ref below klaud's prefix). It
+starts with the planner's own preflight; what that cannot know follows: labels, schedule, isolation, versions, and which
+of the repository's workflows a push or a label of klaud's would start. A check that fails never hides the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from klaud import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from klaud.cli import live as lives
+    from klaud.planner.preflight import Check
+
+SCHEDULE_DAYS = 2
+"""A planner that has not run by its schedule for so long is not alive: the longest usual schedule is a day."""
+
+PLANNER = "klaud-plan.yml"
+HANDOFF = "klaud-handoff.yml"
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="The configuration (default: .github/klaud.yml or KLAUD_CONFIG).")
+]
+
+
+def doctor(
+    root: Annotated[Path, typer.Option("--root", help="A clone of the repository, for its workflow files.")] = Path(),
+    fix: Annotated[bool, typer.Option("--fix", help="Make labels that are missing.")] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Make and delete one ref below klaud's prefix.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Check the whole set-up: token, rights, refs, workflows, schedule, labels, isolation; say how to put each right."""
+    from klaud.cli import live as lives
+
+    live = lives.open_live(config)
+    found = list(findings(live, root, fix=fix, probe=probe))
+    marks = {"ok": "ok     ", "wrong": "WRONG  ", "unknown": "unknown"}
+    for one in found:
+        typer.echo(f"{marks[one.result]} {one.name}: {one.what}")
+        if one.result != "ok" and one.fix:
+            typer.echo(f"        -> {one.fix}")
+    bad = [one for one in found if one.result != "ok"]
+    typer.echo(
+        f"doctor: {len(found)} checks, {len(bad)} to look at" if bad else f"doctor: {len(found)} checks, all is well"
+    )
+    status = max((one.status for one in bad if one.stops), default=1 if bad else 0)
+    if status:
+        raise typer.Exit(status)
+
+
+def findings(live: lives.Live, root: Path, *, fix: bool, probe: bool) -> Iterable[Check]:
+    """Return every check, the planner's preflight first."""
+    from klaud import config as configs
+    from klaud.planner import preflight
+
+    flows = [name for one in live.config.benchmarks for name in (one.workflows.smoke, one.workflows.final) if name]
+    yield from preflight.checks(
+        live.gateway,
+        bot=live.config.bot,
+        me=live.me,
+        workflows=list(dict.fromkeys([PLANNER, live.config.candidate_workflow, HANDOFF, *flows])),
+        list_refs=lambda: live.refs.list(live.names.listed_prefixes()),
+        paused=configs.is_paused(live.config, os.environ),
+        ref=os.environ.get("GITHUB_REF", ""),
+    )
+    rest: tuple[Callable[[], Iterable[Check]], ...] = (
+        lambda: _labels(live, fix=fix),
+        lambda: _schedule(live),
+        lambda: _probe(live) if probe else (),
+        lambda: _isolation(live),
+        lambda: _versions(live),
+        lambda: _key(live),
+        lambda: _files(live, root),
+        lambda: _started(root),
+    )
+    for check in rest:
+        try:
+            yield from check()
+        except errors.KlaudError as error:
+            yield _wrong("reading", str(error), error.advice, result="unknown", status=error.exit_status)
+
+
+def _ok(name: str, what: str) -> Check:
+    from klaud.planner import preflight
+
+    return preflight.Check(name=name, result="ok", what=what)
+
+
+def _wrong(name: str, what: str, fix: str, **more: Any) -> Check:
+    from klaud.planner import preflight
+
+    return preflight.Check(**{"name": name, "result": "wrong", "what": what, "fix": fix, **more})
+
+
+def _labels(live: lives.Live, *, fix: bool) -> Iterable[Check]:
+    from klaud import names
+
+    wanted = {names.HANDOFF_LABEL: "klaud hands this draft over"}
+    for one in live.config.benchmarks:
+        wanted[one.workflows.final_label] = f"start {one.workflows.final}"
+    for label, meaning in wanted.items():
+        if live.gateway.has_label(label):
+            yield _ok("label", f"{label} is there")
+        elif fix:
+            live.gateway.create_label(label, meaning[:100])
+            yield _ok("label", f"{label} was missing and is made")
+        else:
+            yield _wrong("label", f"the repository has no label {label}", "run klaud doctor --fix, or make it by hand")
+
+
+def _schedule(live: lives.Live) -> Iterable[Check]:
+    listing = live.gateway.runs(workflow=PLANNER, event="schedule")
+    newest = max((run.created_at for run in listing.items), default=None)
+    if newest is None:
+        text = "no planner run was ever started by the schedule"
+        yield _wrong(
+            "schedule", text, f"wait for the next slot; {PLANNER} must be on the default branch", result="unknown"
+        )
+        return
+    days = (live.clock.now() - newest).total_seconds() / 86400
+    if days > SCHEDULE_DAYS:
+        text = f"the schedule last started a planner run {days:.0f} days ago"
+        fix = "enable the workflow on the Actions page; GitHub switches schedules off after 60 days without a commit"
+        yield _wrong("schedule", text, fix)
+    else:
+        yield _ok("schedule", f"the newest scheduled run is {days:.1f} days old")
+
+
+def _probe(live: lives.Live) -> Iterable[Check]:
+    import secrets
+
+    from klaud.github import gateway as ports
+
+    ref = f"{live.names.prefix}/doctor/{secrets.token_hex(8)}"
+    oid = live.refs.write_commit(b"klaud doctor")
+    (made,) = live.refs.apply([ports.RefUpdate(ref, None, oid)])
+    if not isinstance(made, ports.RefUpdated):
+        why = made.reason if isinstance(made, ports.RefRejected) else type(made).__name__
+        fix = "allow it in the host's rulesets, or set refs-prefix to a name that the host takes"
+        yield _wrong("refs", f"the host refuses refs below {live.names.prefix}: {why}", fix, stops=True)
+        return
+    (gone,) = live.refs.apply([ports.RefUpdate(ref, oid, None)])
+    if isinstance(gone, ports.RefUpdated):
+        yield _ok("refs", f"refs below {live.names.prefix} can be made and deleted")
+    else:
+        yield _wrong(
+            "refs", f"{ref} could be made and not deleted", "allow deletions below the prefix, delete it by hand"
+        )
+
+
+def _isolation(live: lives.Live) -> Iterable[Check]:
+    from klaud.session import sandbox
+
+    policy = live.config.session
+    found = sandbox.find(policy.isolation)
+    if isinstance(found, sandbox.Lacking):
+        text = f"isolation: required cannot be had on this machine: {'; '.join(found.missing)}"
+        yield _wrong("isolation", text, "run klaud doctor where the sessions run; they need root or sudo there")
+    elif policy.isolation != "required":
+        text = f"isolation is {policy.isolation} ({found.words} is in force here): an agent may get what klaud can read"
+        yield _wrong("isolation", text, "set session: {isolation: required}")
+    else:
+        yield _ok("isolation", f"{found.words} is in force on this machine")
+
+
+def _versions(live: lives.Live) -> Iterable[Check]:
+    import importlib.util
+    import subprocess
+
+    import klaud
+
+    if shutil.which("git") is None:
+        yield _wrong("versions", "git is not on PATH", "install git", stops=True)
+        return
+    git = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False, timeout=20).stdout.strip()
+    yield _ok("versions", f"klaud {klaud.__version__}, Python {sys.version.split()[0]}, {git}")
+    needs_sdk = live.config.session.framework == "claude_sdk"
+    if needs_sdk and importlib.util.find_spec("claude_agent_sdk") is None:
+        text = "framework claude_sdk needs the extra agent, which is not installed here"
+        yield _wrong("versions", text, "pip install 'klaud[agent]' where the sessions run")
+
+
+def _key(live: lives.Live) -> Iterable[Check]:
+    if live.place.record_key is None:
+        text = "KLAUD_RECORD_KEY is not set: whoever can push can write klaud's records"
+        yield _wrong("record key", text, "put a random text into the secret KLAUD_RECORD_KEY of the environment klaud")
+    else:
+        yield _ok("record key", "records are signed")
+
+
+def _files(live: lives.Live, root: Path) -> Iterable[Check]:
+    """Hold the clone's workflow files to what klaud init writes."""
+    from klaud.cli import init
+
+    del live
+    for name in init.WORKFLOWS:
+        path = root / init.FOLDER / name
+        if not path.is_file():
+            yield _wrong(
+                "files", f"{init.FOLDER}/{name} is not in the clone", "run klaud init and commit what it writes"
+            )
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if "pull_request_target" in text and "actions/checkout" in text:
+            fix = "take the checkout out: it would put a pull request's code beside klaud's token"
+            yield _wrong("files", f"{name} checks out on pull_request_target", fix, stops=True)
+        elif "environment: klaud" not in text:
+            fix = "run klaud init --diff and take its jobs' environment over: secrets belong to a main-only environment"
+            yield _wrong("files", f"{name} has no environment: klaud", fix)
+        else:
+            yield _ok("files", f"{name} stands")
+
+
+def _started(root: Path) -> Iterable[Check]:
+    """Name the repository's own workflows that a branch, a draft or a label of klaud's would start."""
+    from klaud import yaml12
+    from klaud.cli import init
+
+    started: dict[str, list[str]] = {}
+    for path in sorted((root / init.FOLDER).glob("*.y*ml")):
+        if path.name in init.WORKFLOWS or not path.is_file():
+            continue
+        try:
+            data = yaml12.load(path.read_bytes(), where=path.name, limit=init.FILE_BYTES)
+        except errors.InputError as error:
+            yield _wrong("workflows", f"{path.name} cannot be read: {error}", "correct the file", result="unknown")
+            continue
+        on = data.get("on") if isinstance(data, dict) else None
+        triggers = {on: None} if isinstance(on, str) else dict.fromkeys(on) if isinstance(on, list) else on or {}
+        for what in starts(triggers if isinstance(triggers, dict) else {}):
+            started.setdefault(what, []).append(path.name)
+    for what, files in started.items():
+        yield _ok("workflows", f"{what} of klaud's starts {', '.join(files)}")
+    pushed = started.get("a push", [])
+    if pushed:
+        fix = "give their push trigger branches: [main], or branches-ignore: ['klaud/**']"
+        yield _wrong("workflows", f"every push of klaud's work would start {', '.join(pushed)}", fix)
+
+
+def starts(triggers: dict[str, Any]) -> list[str]:
+    """Return what of klaud's starts a workflow with these triggers: a push, a draft, a label."""
+    from klaud.planner import tree
+
+    found = []
+    branch = "klaud/auto-0000000000000000-0000000000000000"
+
+    def lets(filters: Any) -> bool:
+        if not isinstance(filters, dict):
+            return True
+        wanted, ignored = _list(filters.get("branches")), _list(filters.get("branches-ignore"))
+        if not wanted and ("tags" in filters or "tags-ignore" in filters) and "branches-ignore" not in filters:
+            return False
+        taken = not wanted or any(tree.glob(one).fullmatch(branch) for one in wanted if not one.startswith("!"))
+        return taken and not any(tree.glob(one).fullmatch(branch) for one in ignored)
+
+    if "push" in triggers and lets(triggers["push"]):
+        found.append("a push")
+    for name in ("pull_request", "pull_request_target"):
+        if name in triggers:
+            body = triggers[name]
+            types = _list(body.get("types")) if isinstance(body, dict) else []
+            if not types or {"opened", "synchronize", "reopened"} & set(types):
+                found.append("a draft")
+            if "labeled" in types:
+                found.append("a label")
+    return list(dict.fromkeys(found))
+
+
+def _list(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else [str(one) for one in value] if isinstance(value, list) else []

@@ -1,0 +1,1 @@
+"""Text that klaud init writes into a repository: package data."""

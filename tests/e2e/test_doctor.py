@@ -1,0 +1,187 @@
+"""``klaud doctor`` on a good set-up and on broken ones: each finding says what is wrong and how to put it right."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+
+from klaud.cli import doctor
+from tests.support import adopted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.adopted import Adopted
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Adopted]:
+    with adopted.adopted(tmp_path, monkeypatch, capsys) as it:
+        yield it
+
+
+def remove_label(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    del it.repository.labels["klaud-handoff"]
+
+
+def other_bot(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    config(it, "bot: 90001", "bot: 90002")
+
+
+def config(it: Adopted, old: str, new: str) -> None:
+    path = it.clone / ".github" / "klaud.yml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def read_only(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    reads = dict.fromkeys(("contents", "pull_requests", "actions", "issues", "metadata"), "read")
+    it.hub.state.tokens["made-up-bot"].permissions = reads
+
+
+def bad_token(_: Adopted, patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("KLAUD_TOKEN", "made-up-and-revoked")
+
+
+def disabled(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    it.repository.workflows[".github/workflows/klaud-plan.yml"].state = "disabled_inactivity"
+
+
+def no_candidate(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    config(it, "bot-login: klaud-bot", "bot-login: klaud-bot\ncandidate-workflow: other.yml")
+
+
+def late(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    import datetime  # noqa: PLC0415 - only here
+
+    for run in it.repository.runs.values():
+        run.created_at -= datetime.timedelta(days=9)
+
+
+def no_key(_: Adopted, patch: pytest.MonkeyPatch) -> None:
+    patch.delenv("KLAUD_RECORD_KEY")
+
+
+def paused(_: Adopted, patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("KLAUD_PAUSED", "1")
+
+
+def push_workflow(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    (it.clone / ".github/workflows/lint.yml").write_text("name: lint\non: [push]\njobs: {}\n")
+
+
+def checkout_on_target(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    path = it.clone / ".github/workflows/klaud-handoff.yml"
+    path.write_text(path.read_text() + "      - uses: actions/checkout@v5\n")
+
+
+def no_files(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    (it.clone / ".github/workflows/klaud-handoff.yml").unlink()
+
+
+def not_main(_: Adopted, patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("GITHUB_REF", "refs/heads/feature")
+
+
+def no_isolation(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    config(it, "isolation: best-effort", "isolation: none")
+
+
+@dataclasses.dataclass
+class Case:
+    """A broken set-up: what breaks it, what doctor must say of it, and of how to put it right."""
+
+    do: Callable[[Adopted, pytest.MonkeyPatch], None]
+    says: str
+    fix: str
+
+
+CASES = {
+    "label": Case(remove_label, "no label klaud-handoff", "klaud doctor --fix"),
+    "identity": Case(other_bot, "the configuration names the bot 90002", "bot: 90001"),
+    "rights": Case(read_only, "may not push", "contents: write"),
+    "token": Case(bad_token, "WRONG", "token"),
+    "disabled": Case(disabled, "klaud-plan.yml is disabled_inactivity", "enable it on the Actions page"),
+    "candidate workflow": Case(no_candidate, "other.yml is not registered", "commit it to the default branch"),
+    "late schedule": Case(late, "9 days ago", "60 days"),
+    "record key": Case(no_key, "KLAUD_RECORD_KEY is not set", "environment klaud"),
+    "paused": Case(paused, "KLAUD_PAUSED is set", "unset the variable"),
+    "push workflow": Case(push_workflow, "would start lint.yml", "branches-ignore"),
+    "checkout on target": Case(checkout_on_target, "checks out on pull_request_target", "take the checkout out"),
+    "files": Case(no_files, "klaud-handoff.yml is not in the clone", "klaud init"),
+    "other branch": Case(not_main, "started on refs/heads/feature", "start it on main"),
+    "isolation": Case(no_isolation, "isolation is none", "isolation: required"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_broken_set_up_is_named_with_its_remedy(name: str, world: Adopted, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    _, before = world.klaud("doctor")
+    assert case.says not in before or case.says == "WRONG"
+    case.do(world, monkeypatch)
+    status, said = world.klaud("doctor")
+    assert status != 0
+    assert case.says in said, said
+    remedies = [line for line in said.splitlines() if line.strip().startswith("->")]
+    assert any(case.fix in line for line in remedies), said
+
+
+def test_a_good_set_up_has_nothing_wrong_but_the_weak_isolation_it_asks_for(world: Adopted) -> None:
+    writes = len(world.hub.writes())
+    _, said = world.klaud("doctor")
+    bad = [line for line in said.splitlines() if line.startswith(("WRONG", "unknown"))]
+    assert [line.split()[1] for line in bad] == ["isolation:"], said
+    assert "a label of klaud's starts bench-final.yml" in said
+    assert len(world.hub.writes()) == writes
+
+
+def test_fix_makes_the_label_and_the_next_run_finds_it(world: Adopted, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_label(world, monkeypatch)
+    assert "was missing and is made" in world.klaud("doctor", "--fix")[1]
+    assert "klaud-handoff is there" in world.klaud("doctor")[1]
+
+
+def test_the_probe_leaves_no_ref(world: Adopted) -> None:
+    before = dict(world.hub.git(adopted.REPOSITORY).refs())
+    assert "can be made and deleted" in world.klaud("doctor", "--probe")[1]
+    assert dict(world.hub.git(adopted.REPOSITORY).refs()) == before
+
+
+@pytest.mark.parametrize(
+    ("triggers", "wanted"),
+    [
+        ({"push": None}, ["a push"]),
+        ({"push": {"branches": ["main"]}}, []),
+        ({"push": {"branches-ignore": ["klaud/**"]}}, []),
+        ({"push": {"branches": ["**"]}}, ["a push"]),
+        ({"push": {"tags": ["v*"]}}, []),
+        ({"pull_request": None}, ["a draft"]),
+        ({"pull_request": {"types": ["labeled"]}}, ["a label"]),
+        ({"pull_request": {"types": ["opened", "labeled"]}}, ["a draft", "a label"]),
+        ({"schedule": [{"cron": "1 1 * * *"}]}, []),
+    ],
+)
+def test_what_klaud_starts_is_read_from_on(triggers: dict[str, object], wanted: list[str]) -> None:
+    assert doctor.starts(triggers) == wanted
+
+
+def test_uninstall_lists_first_and_takes_away_only_what_is_klauds(world: Adopted) -> None:
+    git = world.hub.git(adopted.REPOSITORY)
+    tip = git.ref("refs/heads/main")
+    assert tip is not None
+    mine = "refs/heads/klaud/auto-0123456789abcdef-0123456789abcdef"
+    other = "refs/heads/klaud/auto-notes"
+    git.set_refs({"refs/klaud/families/0123456789abcdef": tip, mine: tip, other: tip})
+    status, said = world.klaud("uninstall")
+    assert status == 0
+    assert "nothing was written" in said
+    assert mine in git.refs()
+    status, said = world.klaud("uninstall", "--yes")
+    assert status == 0, said
+    assert sorted(ref for ref in git.refs() if "klaud" in ref) == [other]
+    assert not (world.clone / ".github/klaud.yml").exists()
+    assert (world.clone / ".github/workflows/bench-smoke.yml").exists()

@@ -1,0 +1,187 @@
+"""``klaud init`` on an empty repository, on one that has klaud, and on one whose files differ; the workflows' own rules."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import klaud
+from klaud import config as configs
+from klaud import errors
+from klaud.cli import init, main
+from tests.support import adopted
+
+ROOT = Path(__file__).resolve().parents[2]
+FLOWS = [yaml.safe_load(init.template(f"workflows/{name}")) for name in init.WORKFLOWS]
+
+
+def run(*argv: str) -> int:
+    try:
+        main.main(["init", *argv])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_an_empty_repository_gets_a_configuration_and_three_workflows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--root", str(tmp_path)) == 0
+    assert sorted(snapshot(tmp_path)) == sorted([init.CONFIG, *(f"{init.FOLDER}/{name}" for name in init.WORKFLOWS)])
+    assert "+++ b/.github/klaud.yml" in capsys.readouterr().out
+    assert configs.load(tmp_path / init.CONFIG).benchmarks[0].name == "bench"
+
+
+def test_a_second_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("--root", str(tmp_path))
+    before = snapshot(tmp_path)
+    capsys.readouterr()
+    assert run("--root", str(tmp_path)) == 0
+    assert snapshot(tmp_path) == before
+    assert "+++" not in capsys.readouterr().out
+
+
+def test_a_file_that_differs_is_shown_and_nothing_is_written_without_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adopted.write(tmp_path, {f"{init.FOLDER}/klaud-plan.yml": "name: mine\x1b[31m\n"})
+    before = snapshot(tmp_path)
+    assert run("--root", str(tmp_path)) == errors.InputError.exit_status
+    assert snapshot(tmp_path) == before
+    said = capsys.readouterr()
+    assert "-name: mine?[31m" in said.out
+    assert "--force" in said.err
+    assert run("--root", str(tmp_path), "--force") == 0
+    assert (tmp_path / init.FOLDER / "klaud-plan.yml").read_text().startswith("# One planner run")
+
+
+def test_a_configuration_that_is_there_is_never_touched_and_names_the_workflows(tmp_path: Path) -> None:
+    adopted.write(tmp_path, adopted.FILES)
+    assert run("--root", str(tmp_path), "--force") == 0
+    assert (tmp_path / init.CONFIG).read_text() == adopted.CONFIG
+    plan = yaml.safe_load((tmp_path / init.FOLDER / "klaud-plan.yml").read_text())
+    assert plan[True]["workflow_run"]["workflows"] == ["smoke it", "measure it all"]
+
+
+def test_it_writes_through_no_link(tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere"
+    target.write_text("kept")
+    root = tmp_path / "clone"
+    (root / ".github").mkdir(parents=True)
+    (root / init.CONFIG).symlink_to(target)
+    assert run("--root", str(root), "--force") == errors.InputError.exit_status
+    assert target.read_text() == "kept"
+
+
+@pytest.mark.parametrize("cron", ["* * * *", '17 * * * *"\n  evil: 1', "every day"])
+def test_a_cron_that_is_none_is_refused(tmp_path: Path, cron: str) -> None:
+    assert run("--root", str(tmp_path), "--cron", cron) == errors.InputError.exit_status
+    assert snapshot(tmp_path) == {}
+
+
+def test_klauds_own_workflows_are_what_init_writes_but_for_the_schedule() -> None:
+    """klaud's own repository has no benchmark, so that its copy has no schedule; nothing else differs."""
+    for name in init.WORKFLOWS:
+        written = init.template(f"workflows/{name}").replace(f"  schedule:\n{init.CRON_LINE}\n", "")
+        assert (ROOT / ".github" / "workflows" / name).read_text() == written
+
+
+def test_the_workflows_install_this_version() -> None:
+    for name in init.WORKFLOWS:
+        found = re.findall(r'pip install "klaud(?:\[agent\])?==([^"]+)"', init.template(f"workflows/{name}"))
+        assert found
+        assert set(found) == {klaud.__version__}
+
+
+def steps() -> list[tuple[dict[str, object], dict[str, object]]]:
+    return [(job, step) for flow in FLOWS for job in flow["jobs"].values() for step in job["steps"]]
+
+
+def test_no_expression_is_in_a_command_and_each_command_is_one_exec() -> None:
+    for _, step in steps():
+        command = str(step.get("run", ""))
+        assert "${{" not in command
+        assert not command or command.startswith(("exec klaud ", "python -m pip install "))
+        assert "\n" not in command.strip()
+
+
+def test_every_action_is_pinned_by_a_full_commit() -> None:
+    for _, step in steps():
+        assert "uses" not in step or re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", str(step["uses"]))
+
+
+def test_secrets_are_in_steps_of_jobs_with_the_main_only_environment_and_nowhere_else() -> None:
+    for flow in FLOWS:
+        assert flow["permissions"] == {}
+        assert "secrets." not in str({key: value for key, value in flow.items() if key != "jobs"})
+        for job in flow["jobs"].values():
+            assert "permissions" in job
+            assert "timeout-minutes" in job
+            assert "secrets." not in str({key: value for key, value in job.items() if key != "steps"})
+            if "secrets." in str(job):
+                assert job["environment"] == "klaud"
+            if "environment" not in job:
+                assert "write" not in str(job["permissions"])
+
+
+def test_jobs_that_run_the_repositorys_code_hold_no_credential() -> None:
+    jobs = FLOWS[0]["jobs"]
+    for key in ("plan", "produce"):
+        text = str(jobs[key])
+        assert "secrets." not in text
+        assert "github.token" not in text
+        assert "environment" not in jobs[key]
+        assert jobs[key]["permissions"] == {"contents": "read"}
+
+
+def test_no_checkout_keeps_its_token_and_the_handoff_has_none() -> None:
+    for _, step in steps():
+        if "checkout" in str(step.get("uses")):
+            assert step["with"]["persist-credentials"] is False  # type: ignore[index]
+    assert "checkout" not in str(FLOWS[2]["jobs"])
+
+
+def test_what_ran_the_repositorys_code_is_taken_over_first_so_that_it_replaces_nothing() -> None:
+    names = [step.get("name", "") for step in FLOWS[0]["jobs"]["select"]["steps"]]
+    taken = [name.removeprefix("take over from ") for name in names if name.startswith("take over")]
+    assert taken == ["produce", "plan", "review", "recover"]
+
+
+def test_every_ignore_has_its_reason_beside_it() -> None:
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for line in path.read_text().splitlines():
+            if "zizmor: ignore" in line:
+                assert re.search(r"ignore\[[a-z,-]+\] - \S", line)
+
+
+@pytest.mark.parametrize(
+    ("program", "argv"),
+    [
+        ("zizmor", ["--offline", "--no-progress", "--persona", "auditor", ".github"]),
+        ("actionlint", []),
+        ("check-jsonschema", ["--builtin-schema", "vendor.github-workflows"]),
+    ],
+)
+def test_linters_find_nothing(program: str, argv: list[str], tmp_path: Path) -> None:
+    found = Path(sys.executable).with_name(program)
+    where = str(found) if found.exists() else shutil.which(program)
+    if where is None:
+        pytest.skip(f"{program} is not installed (the extra lint)")
+    run("--root", str(tmp_path))
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    files = [str(path) for path in (tmp_path / init.FOLDER).glob("*.yml")]
+    done = subprocess.run(
+        [where, *argv, *([] if program == "zizmor" else files)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
