@@ -6,6 +6,7 @@ like any other.
 
 from __future__ import annotations
 
+import collections
 import heapq
 from typing import TYPE_CHECKING
 
@@ -101,10 +102,9 @@ def _in_cycles(stuck: set[int], children: Mapping[int, set[int]], parents: Mappi
 def _cycle_text(start: int, cyclic: Mapping[int, int], children: Mapping[int, set[int]]) -> str:
     """Return the shortest way from ``start`` back to itself; of a long one only how many items are in it."""
     came: dict[int, int] = {}
-    todo = [start]
-    for number in todo:
-        if len(came) > CYCLE_LOOK:
-            break
+    todo = collections.deque([start])
+    while len(came) <= CYCLE_LOOK:
+        number = todo.popleft()
         for child in sorted(children[number] & cyclic.keys()):
             if child == start:
                 way = [start]

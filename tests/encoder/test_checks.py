@@ -119,6 +119,12 @@ def answer_with(*definitions: dict[str, Any], notes: str = "") -> Any:
     return encoding.InstantAgent(answer)
 
 
+def test_a_measure_that_needs_time_runs_by_month(tmp_path: Path) -> None:
+    definition = {"kind": "measure", "model": "orders", "name": "running", "body": {"formula": "cumsum(count(*))"}}
+    row = encoding.row(encode(tmp_path, answer_with(definition), {0}), 0)
+    assert row.status == "encoded", row
+
+
 def nested(levels: int) -> Any:
     value: Any = "x"
     for _ in range(levels):

@@ -43,6 +43,7 @@ BAD_KB: list[tuple[str, bytes, str]] = [
     ("long", kb({**GOOD, "description": "x" * 70_000}), "more than 65536 characters"),
     ("children", kb({**GOOD, "children_knowledge": "2"}), "children_knowledge is -1, an id or a list of ids"),
     ("children float", kb({**GOOD, "children_knowledge": [1.5]}), "children_knowledge is -1, an id or a list"),
+    ("many children", kb({**GOOD, "children_knowledge": list(range(10_001))}), "line 1: more than 10000 children"),
     ("not utf-8", b'{"id": 1, "knowledge": "\xff"}', "is not UTF-8"),
 ]
 
@@ -182,3 +183,25 @@ def test_a_relative_read_never_creates_a_database(tmp_path: Path) -> None:
     with pytest.raises(errors.InputError, match=r"gone\.sqlite is missing"):
         inputs.read(naming.key("bench", "gone", "sqlite"), tmp_path / "data", {}, query_seconds=5.0)
     assert [path.name for path in (tmp_path / "data" / "gone").iterdir()] == ["gone_kb.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "said"), [("ITEMS", 1, "more than 1 items"), ("KB_BYTES", 9, "more than 9")]
+)
+def test_a_knowledge_base_has_bounds(monkeypatch: pytest.MonkeyPatch, limit: str, value: int, said: str) -> None:
+    monkeypatch.setattr(codec, limit, value)
+    with pytest.raises(errors.InputError, match=said):
+        codec.parse_items(kb(GOOD, {**GOOD, "id": 2}), "kb")
+
+
+def test_meanings_have_a_bound_and_deep_fields_become_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep: Any = 1
+    for _ in range(12):
+        deep = {"a": deep}
+    value = {"shop|t|c": {"column_meaning": "x", "fields_meaning": deep}}
+    (meaning,) = codec.parse_meanings(json.dumps(value).encode(), "shop", "m")
+    assert len(meaning.text.splitlines()) == 2
+    assert codec.parse_meanings(b'{"shop|t|c": {"fields_meaning": 5}}', "shop", "m")[0].text == ""
+    monkeypatch.setattr(codec, "MEANINGS_BYTES", 3)
+    with pytest.raises(errors.InputError, match="more than 3"):
+        codec.parse_meanings(b"{   }", "shop", "m")

@@ -183,3 +183,53 @@ def test_an_agent_can_spell_an_entity_in_many_ways_and_is_told_the_canonical_one
     for text in ("n", "nothing", "shop.orders.nothing", "", "."):
         assert documents.resolve(text, "shop", held) == ""
     assert documents.resolve("orders", "shop", held) == "shop.orders"
+
+
+HELD: documents.Documents = {
+    "orders": {"name": "orders", "columns": [{"name": "id"}], "measures": [{"name": "n", "meta": {"kb_id": 1}}]},
+    "mine": {"name": "mine", "meta": {"kb_id": 1}, "columns": [{"name": "x"}]},
+}
+
+
+def test_an_entity_named_twice_is_not_canonical() -> None:
+    found = decide.check_entities(["shop.orders.n"] * 2, item=1, database="shop", held=HELD)
+    assert found == (model.Problem(check="canonical", text="shop.orders.n is named more than once"),)
+    assert decide.check_entities(["shop.mine", "shop.orders.n"], item=1, database="shop", held=HELD) == ()
+
+
+@pytest.mark.parametrize(
+    ("reference", "check", "said"),
+    [
+        ("shop.orders.N", "canonical", "write shop.orders.n"),
+        ("shop.orders.gone", "exists", "does not exist"),
+        ("shop.gone", "exists", "does not exist"),
+        ("a.b.c.d", "exists", "is not an entity of datasource shop"),
+        ("shop.mine.x", "carries-id", "is a part of the schema"),
+    ],
+)
+def test_a_reference_that_is_not_the_items_own(reference: str, check: str, said: str) -> None:
+    (problem,) = decide.check_entities([reference], item=1, database="shop", held=HELD)
+    assert (problem.check, said in problem.text) == (check, True)
+
+
+def test_applying_replaces_another_items_entity_and_never_the_schema() -> None:
+    again, problems = documents.apply(HELD, 2, "shop", [measure("orders", "n", "sum(id)")])
+    assert problems == ()
+    assert again["orders"]["measures"] == [{"formula": "sum(id)", "name": "n", "meta": {"kb_id": 2}}]
+    assert HELD["orders"]["measures"][0]["meta"] == {"kb_id": 1}
+    model_again, problems = documents.apply(HELD, 2, "shop", [model.Definition(kind="model", model="Mine")])
+    assert (problems, set(model_again), documents.tag(model_again["Mine"])) == ((), {"orders", "Mine"}, 2)
+    column = model.Definition(kind="column", model="orders", name="n", body={"sql": "id"})
+    _, problems = documents.apply(HELD, 2, "shop", [column])
+    assert "taken by item 1 as another kind" in problems[0].text
+    _, problems = documents.apply(HELD, 2, "shop", [measure("orders", "m"), measure("orders", "m")])
+    assert [problem.text for problem in problems] == ["measure orders.m is defined twice"]
+
+
+def test_meanings_of_no_column_are_one_warning() -> None:
+    meanings = [model.Meaning(table="ORDERS", column="ID", text="the id")]
+    meanings += [model.Meaning(table="t", column=f"c{n}", text="x") for n in range(12)]
+    described, warnings = documents.describe(HELD, meanings)
+    assert described["orders"]["columns"] == [{"name": "id", "description": "the id"}]
+    assert len(warnings) == 1
+    assert warnings[0].endswith("and 2 more")
