@@ -45,12 +45,13 @@ def demo(
         message = "git is not on PATH: the demo's repository is a real one"
         raise errors.MissingToolError(message)
     from klaud.cli import demo_report
+    from klaud.planner import files
 
     begun = time.monotonic()
     say = _silent if quiet else _line
     place = out.resolve()
     shutil.rmtree(place / "wave", ignore_errors=True)
-    (place / "wave").mkdir(parents=True)
+    files.probe(place / "wave")
     with (
         tempfile.TemporaryDirectory(prefix="klaud-demo-") as folder,
         _world(Path(folder), place / "wave", say) as world,

@@ -150,6 +150,7 @@ def select(
     evidences = steps.handed_in(files.read(folder, proof.FILE, proof.Evidences, made_by="klaud review"), folder)
     if not dry_run:
         steps.refuse_paused(live.config)
+    files.probe(out)
     chosen = steps.choose(live, made, evidences, folder, out, cap=cap, dry_run=dry_run)
     steps.refuse_forbidden(chosen.forbidden)
     steps.refuse_failed_rows(made, evidences)
@@ -178,6 +179,7 @@ def dispatch(
         made = steps.nothing_selected(live)
     else:
         made = files.read(folder, files.SELECTION, model.Selection, made_by="klaud select")
+    files.probe(out)
     steps.send(live, made, parked, out)
 
 
@@ -199,6 +201,8 @@ def wave(  # noqa: PLR0917 - the options of a command
     from klaud.planner import files, proof
 
     live = lives.open_live(config)
+    steps.need_git()
+    files.probe(out)
     steps.check(live)
     swept = steps.recover(live, out, dry_run=dry_run)
     files.write(out, "recovery-first.json", (out / steps.RECOVERY).read_bytes())

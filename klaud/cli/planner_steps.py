@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,13 @@ def refuse_failed_rows(made: model.Plan, evidences: proof.Evidences) -> None:
     raise errors.InputError(message, advice=advice)
 
 
+def need_git() -> None:
+    """End with an error where the git program is missing: before anything is written, not in the middle of a wave."""
+    if shutil.which("git") is None:
+        message = "git is not on PATH: a wave reads the repository's commits with it"
+        raise errors.MissingToolError(message)
+
+
 def check(live: lives.Live) -> tuple[checking.Check, ...]:
     """Run the preflight; show what is wrong, and end where it stops the wave."""
     from klaud import config as configs
@@ -97,6 +105,8 @@ def check(live: lives.Live) -> tuple[checking.Check, ...]:
         say(summary.preflight_checks(bad))
     status = max((one.status for one in found if one.stops), default=0)
     if status:
+        worst = next(one for one in found if one.stops and one.status == status)
+        typer.echo(f"klaud: {worst.what}\n  -> {worst.fix}", err=True)
         raise typer.Exit(status)
     return found
 
@@ -107,6 +117,7 @@ def recover(live: lives.Live, out: Path, *, dry_run: bool) -> recovery.Report:
 
     found = verbs.sweep(live, report=dry_run, bundles=out)
     verbs.publish(found, out / RECOVERY)
+    verbs.say_red(found)
     return found
 
 
@@ -368,11 +379,12 @@ def choose(
     if raw is None:
         message = f"{REVIEW} is not in {folder}"
         raise errors.InputError(message, advice="Run klaud review first and hand its folder on.")
-    verdicts, inputs = {}, {}
+    verdicts, inputs, relied = {}, {}, {}
     for one in live.config.benchmarks:
         evidence = evidences.of(one.name)
         judged = proof.judge(one, evidence, families_of(made, one.name), made.base)
-        verdicts.update({(one.name, family): verdict for family, verdict in judged.items()})
+        verdicts.update({(one.name, verdict.family): verdict for verdict in judged.verdicts})
+        relied.update({(one.name, family): rest for family, rest in judged.relied.items()})
         inputs.update({(one.name, family): digest for family, digest in proof.inputs(evidence, made.base).items()})
     given = run.Given(
         plan=made,
@@ -381,7 +393,11 @@ def choose(
         verdicts=verdicts,
         inputs=inputs,
         bundle=lambda one: proof.make_bundle(
-            live.config.benchmark(one.benchmark), evidences.of(one.benchmark), one.family, made.base
+            live.config.benchmark(one.benchmark),
+            evidences.of(one.benchmark),
+            one.family,
+            made.base,
+            relied.get((one.benchmark, one.family)),
         ),
         figures=capacity.ask(
             live.config.planner.capacity,

@@ -20,6 +20,19 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="The configuration (default: .github/klaud.yml or KLAUD_CONFIG).")
 ]
 
+STATUSES = {
+    "": 1,
+    "forbidden": errors.ForbiddenError.exit_status,
+    "temporary": errors.RetryLaterError.exit_status,
+}
+"""Exit status of a red sweep, by what kept it from beginning (empty: it began, and needs a person)."""
+
+ADVICE = {
+    "": "What was left and why is in the report; the next sweep goes on from there.",
+    "forbidden": errors.ForbiddenError.advice,
+    "temporary": errors.RetryLaterError.advice,
+}
+
 
 def recover(
     report: Annotated[
@@ -37,12 +50,16 @@ def recover(
 ) -> None:
     """Settle what dead sessions left behind: drafts, branches, claims, leases, runs."""
     from klaud.cli import live as lives
+    from klaud.planner import files
 
     live = lives.open_live(config)
+    place = json or out / "recovery.json"
+    files.probe(place.parent, place.name)
     found = sweep(live, report=report, parked_on=parked_on, bundles=out)
-    publish(found, json or out / "recovery.json")
+    publish(found, place)
+    say_red(found)
     if found.red:
-        raise typer.Exit(1)
+        raise typer.Exit(STATUSES[found.unread])
 
 
 def sweep(
@@ -56,6 +73,15 @@ def sweep(
     if paused and not report:
         typer.echo(f"klaud: {paused}; observing only", err=True)
     return run.sweep(parts(live, paused=paused, bundles=bundles), report_only=report, parked_on=parked_on)
+
+
+def say_red(found: model.Report) -> None:
+    """Say on stderr why a sweep is red, and what to do."""
+    for why in found.red:
+        typer.echo(f"klaud: the sweep is red: {why}", err=True)
+    if found.red:
+        refused = any(why.startswith("not permitted") for why in found.red)
+        typer.echo(f"  -> {ADVICE[found.unread or ('forbidden' if refused else '')]}", err=True)
 
 
 def parts(live: lives.Live, *, paused: str = "", bundles: Path | None = None) -> run.Parts:

@@ -73,6 +73,25 @@ def write(folder: Path, name: str, content: msgspec.Struct | bytes) -> Path:
     return place
 
 
+def probe(folder: Path, *names_there: str) -> None:
+    """Make ``folder`` and see that files can be written there, before anything is done that such a file must record.
+
+    ``names_there``: files that will be written, which may not be folders.
+    InputError where that is not possible.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        message = f"files cannot be written to {folder}: {error.strerror}"
+        raise errors.InputError(message) from None
+    for name in names_there:
+        if (folder / name).is_dir():
+            message = f"{folder / name} cannot be written: it is a folder"
+            raise errors.InputError(message)
+
+
 def read_bytes(folder: Path, name: str) -> bytes | None:
     """Return a file's content, None where it does not exist; InputError where it is too large or cannot be read."""
     place = folder / name

@@ -436,7 +436,10 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """``recovery.json``. ``red``: reasons why the sweep's exit status is 1 (empty: green)."""
+    """``recovery.json``. ``red``: reasons why the sweep's exit status is 1 (empty: green).
+
+    ``unread``: klaud's refs could not be listed and there was no sweep: the token is refused, or the host did not answer.
+    """
 
     version: int = 1
     repository: str
@@ -451,6 +454,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     zombies: tuple[int, ...] = ()
     stopped: str = ""
     red: tuple[str, ...] = ()
+    unread: Literal["", "forbidden", "temporary"] = ""
 
 
 # -- what settles a session's outcome

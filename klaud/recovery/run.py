@@ -7,7 +7,7 @@ refused, something must be reopened by hand, or more is leaking than the limits 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -56,6 +56,7 @@ class _Sweep:
         self.report_only = report_only
         self.parked_on = parked_on
         self.red: list[str] = []
+        self.unread: Literal["", "forbidden", "temporary"] = ""
         self.begun = parts.clock.monotonic()
         self.before = parts.gateway.rate_limit.remaining
         self.observer = observe.Observer(
@@ -98,8 +99,10 @@ class _Sweep:
             return self.parts.snapshot()
         except errors.ForbiddenError as error:
             self.red.append(f"not permitted: {error}")
+            self.unread = "forbidden"
         except errors.RetryLaterError as error:
             self.red.append(f"klaud's refs could not be read: {error}")
+            self.unread = "temporary"
         return None
 
     def _think(self, sight: model.Sight) -> decide_plan.Thinking:
@@ -229,6 +232,7 @@ class _Sweep:
             zombies=tuple(sorted({*(plan.zombies if plan else ()), *(zombies or ())})),
             stopped=plan.stop.why if plan is not None and plan.stop is not None else parts.paused,
             red=tuple(dict.fromkeys(self.red)),
+            unread=self.unread,
         )
 
 
