@@ -72,8 +72,10 @@ def parts(items: list[gateway.RefUpdate], size: int) -> list[list[gateway.RefUpd
 
 
 def words(error: Exception) -> str:
-    """Return an error's own words on one line, cut; its type where it has none."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:REASON_LIMIT]
+    """Return an error's own words on one line, cut; its type where it has none. Of a failed connection: why it failed."""
+    inner = getattr(error, "reason", None)
+    told = inner if isinstance(inner, Exception) else error
+    return (" ".join(str(told).split()) or type(told).__name__)[:REASON_LIMIT]
 
 
 def too_many(spoken: str, reasons: Iterable[str]) -> bool:

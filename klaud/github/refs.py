@@ -215,7 +215,10 @@ class GitRefStore:
         return retry.call(attempt, policy=self._policy, clock=self._clock)
 
     def _unreadable(self, what: str, error: Exception) -> errors.ReadFailedError:
-        return errors.ReadFailedError(f"could not {what} at {self._url}: {gitpush.words(error)}")
+        text = f"could not {what} at {self._url}: {gitpush.words(error)}"
+        if isinstance(error, gitwire.HttpStatusError) and error.status == 404:
+            return errors.ReadFailedError(f"{text}: there is no such repository, or the token may not see it")
+        return errors.ReadFailedError(text)
 
     # -- writes
     def write_commit(self, message: bytes, parents: Sequence[str] = ()) -> str:

@@ -316,7 +316,8 @@ def _pieces(response: requests.Response, limit: int, name: str) -> Iterator[byte
 
 def _why(error: Exception) -> str:
     """Return what went wrong without any address: a redirect's address can be a credential."""
-    told = _ADDRESS.sub("", " ".join(str(error).split()))
+    inner = getattr(error.args[0] if error.args else None, "reason", None)
+    told = _ADDRESS.sub("", " ".join(str(inner if isinstance(inner, Exception) else error).split()))
     return f"{type(error).__name__}: {told}"[: decode_errors.WORDS_LIMIT]
 
 
