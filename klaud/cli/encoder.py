@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from klaud.encoder import agents, request
+    from klaud.session import model
+
+BRIEF_BYTES = 1_048_576
+"""A brief: ids and a small change."""
 
 _T = TypeVar("_T")
 
@@ -29,10 +33,10 @@ DialectOption = Annotated[str, typer.Option("--dialect", help="sqlite, or postgr
 
 
 def encode(  # noqa: PLR0917 - a verb's options
-    benchmark: BenchmarkOption,
-    databases: DatabasesOption,
     data: DataOption,
     references: ReferencesOption,
+    benchmark: Annotated[str, typer.Option("--benchmark", help="The benchmark's name.")] = "",
+    databases: Annotated[str, typer.Option("--databases", help="Names of databases, separated by commas.")] = "",
     dialect: DialectOption = "sqlite",
     framework: Annotated[str, typer.Option("--framework", help="How the agent is driven.")] = "claude_sdk_otf_encode",
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Wipe these references and build them anew.")] = False,
@@ -49,6 +53,12 @@ def encode(  # noqa: PLR0917 - a verb's options
     isolation: Annotated[
         str, typer.Option("--isolation", help="How the agent is kept apart: required, best-effort or none.")
     ] = "required",
+    brief: Annotated[
+        Path | None, typer.Option("--brief", help="A candidate's brief (candidate-<id>.json) instead of these options.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Where to write what became of each, as JSON.")
+    ] = None,
 ) -> None:
     """Encode the knowledge of databases into references; what is there already is reused.
 
@@ -56,6 +66,10 @@ def encode(  # noqa: PLR0917 - a verb's options
     """
     from klaud.encoder import request as requests
 
+    words = tuple(shlex.split(program))
+    if brief is not None:
+        _encode(requests.from_brief(_brief(brief), program=words), data, references, isolation, report)
+        return
     given = [name for name, set_ in (("subscription", subscription_auth), ("api-key", api_key)) if set_]
     asked = requests.Asked(
         benchmark=benchmark,
@@ -67,12 +81,34 @@ def encode(  # noqa: PLR0917 - a verb's options
         mode=mode,
         query_mode=query_mode,
         authentications=tuple(given),
-        program=tuple(shlex.split(program)),
+        program=words,
     )
-    _encode(asked, data, references, isolation)
+    _encode(asked, data, references, isolation, report)
 
 
-def _encode(asked: request.Asked, data: Path, references: Path, isolation: str) -> None:
+def _brief(path: Path) -> model.Brief:
+    import msgspec
+
+    from klaud.session import model
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        message = f"the brief {path.name} cannot be read: {error.strerror}"
+        raise errors.InputError(message) from None
+    try:
+        if len(data) > BRIEF_BYTES:
+            message = f"the brief {path.name} has more than {BRIEF_BYTES} bytes"
+            raise errors.InputError(message)
+        return msgspec.json.decode(data, type=model.Brief)
+    except msgspec.DecodeError as error:
+        message = f"the brief {path.name} is none: {error}"
+        raise errors.InputError(message) from None
+
+
+def _encode(asked: request.Asked, data: Path, references: Path, isolation: str, report: Path | None) -> None:
+    import msgspec
+
     from klaud import clock
     from klaud.encoder import model, reference, run
     from klaud.encoder import request as requests
@@ -104,6 +140,9 @@ def _encode(asked: request.Asked, data: Path, references: Path, isolation: str) 
     except (asyncio.CancelledError, KeyboardInterrupt):
         message = "told to end: what was settled is kept as partial"
         raise errors.RetryLaterError(message, advice="Run the same command again: it resumes.") from None
+    if report is not None:
+        made_of = [run.report(outcome) for outcome in outcomes]
+        report.write_bytes(msgspec.json.format(msgspec.json.encode(made_of), indent=2) + b"\n")
     for outcome in outcomes:
         for line in run.lines(outcome):
             typer.echo(line)

@@ -140,6 +140,23 @@ def span(text: str) -> float:
     return float(seconds)
 
 
+def from_brief(brief: sessions.Brief, *, program: tuple[str, ...] = ()) -> Asked:
+    """Return what a candidate run is to encode; InputError where the brief is of another kind or family.
+
+    ``program`` comes from the workflow, never from a brief: it is a command that would be run.
+    """
+    if brief.kind != "encode":
+        raise errors.InputError(f"candidate {brief.candidate} is of kind {brief.kind}, which encodes nothing")
+    asked = msgspec.structs.replace(from_change(brief.benchmark, brief.change), program=program)
+    (key,) = keys(asked.benchmark, asked.databases, asked.dialect)
+    family = naming.names(key).family
+    if brief.family != family:
+        raise errors.InputError(
+            f"candidate {brief.candidate} is of family {brief.family[:120]!r}, and its change asks for {family}"
+        )
+    return asked
+
+
 def from_change(benchmark: str, change: Mapping[str, Any]) -> Asked:
     """Return what the brief of a candidate of kind ``encode`` asks for; InputError where it holds anything else.
 

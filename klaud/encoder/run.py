@@ -6,6 +6,8 @@ import collections
 import dataclasses
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from klaud import errors
 from klaud.encoder import model, naming, reference
 
@@ -56,6 +58,48 @@ async def _one(request: reference.Request) -> Outcome:
         except errors.KlaudError:
             stale = False  # its inputs are not here: a reference is there to be read without them
     return Outcome(key=request.key, entry=entry, stale=stale)
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one database, for a workflow: what to upload, under which name, and what it cost.
+
+    ``path`` is relative to the references' root. ``upload``: the reference is complete and may be uploaded.
+    """
+
+    benchmark: str
+    database: str
+    dialect: str
+    artifact: str
+    path: str
+    upload: bool
+    built: bool
+    state: str
+    fingerprint: str
+    counts: dict[str, int]
+    usage: model.Usage
+    wasted: model.Usage
+    error: str
+
+
+def report(outcome: Outcome) -> Report:
+    """Return the report of one database."""
+    names, entry = naming.names(outcome.key), outcome.entry
+    counts = collections.Counter(row.status for row in entry.results) if entry is not None else {}
+    return Report(
+        benchmark=outcome.key.benchmark,
+        database=outcome.key.database,
+        dialect=outcome.key.dialect,
+        artifact=names.artifact,
+        path=names.local,
+        upload=entry is not None and entry.state == "complete",
+        built=entry is not None and entry.built,
+        state=entry.state if entry is not None else "failed",
+        fingerprint=entry.fingerprint if entry is not None else "",
+        counts={status: counts.get(status, 0) for status in ("encoded", "deferred", "error")},
+        usage=outcome.usage,
+        wasted=outcome.wasted,
+        error=outcome.error,
+    )
 
 
 def lines(outcome: Outcome) -> list[str]:

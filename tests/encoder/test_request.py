@@ -15,6 +15,7 @@ import pytest
 from klaud import errors
 from klaud.cli import main
 from klaud.encoder import model, request
+from klaud.session import model as sessions
 from tests.support import encoding
 
 POLICY = model.Policy()
@@ -61,6 +62,63 @@ def test_a_bad_request_is_refused_by_both_and_nothing_is_made(
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def brief(path: Path, change: dict[str, Any], **more: Any) -> Path:
+    """Write the brief of a candidate that encodes."""
+    fixed: dict[str, Any] = {
+        "kind": "encode", "wave": "1.1", "candidate": f"{'a' * 16}-{'b' * 16}", "family": "bench:shop", "base": "0" * 40,
+        "benchmark": "bench", "subject": "encode shop", "change": change,
+    }  # fmt: skip
+    path.write_bytes(msgspec.json.encode(sessions.Brief(**{**fixed, **more})))
+    return path
+
+
+@pytest.mark.parametrize(("change", "said"), [bad[1:] for bad in BAD], ids=[bad[0] for bad in BAD])
+def test_a_bad_brief_is_refused_with_the_same_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], said: str
+) -> None:
+    told = brief(tmp_path / "candidate.json", {"database": "shop", "authentication": "api-key", **change})
+    words = ["--data", str(tmp_path), "--references", str(tmp_path / "refs"), "--report", str(tmp_path / "report.json")]
+    code, _, err = cli(capsys, "encode", "--brief", str(told), *words)
+    assert code == 2
+    assert said in err
+    assert [path.name for path in tmp_path.iterdir()] == ["candidate.json"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"kind": "upgrade"}, "is of kind upgrade, which encodes nothing"),
+        ({"family": "bench:other"}, "is of family 'bench:other', and its change asks for bench:shop"),
+        ({"family": "bench:shop.postgres"}, "and its change asks for bench:shop"),
+    ],
+)
+def test_a_brief_of_something_else_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], said: str
+) -> None:
+    told = brief(tmp_path / "candidate.json", {"database": "shop", "authentication": "api-key"}, **more)
+    words = ["--data", str(tmp_path), "--references", str(tmp_path / "refs")]
+    code, _, err = cli(capsys, "encode", "--brief", str(told), *words)
+    assert (code, said in err) == (2, True), err
+
+
+def test_a_brief_makes_the_same_call_and_reports_what_to_upload(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    encoding.make(tmp_path, {0, 8})
+    told = brief(tmp_path / "candidate.json", {"database": "shop", "framework": "scripted"})
+    code, _, _ = cli(
+        capsys, "encode", "--brief", str(told), "--data", str(tmp_path / "data"), "--references", str(tmp_path / "refs"),
+        "--report", str(tmp_path / "report.json"), "--program", f"{sys.executable} -I -S {encoding.AGENT}",
+        "--isolation", "best-effort",
+    )  # fmt: skip
+    assert code == 0
+    (said,) = msgspec.json.decode((tmp_path / "report.json").read_bytes())
+    assert said["artifact"] == "klaud-reference.bench.shop.sqlite"
+    assert (said["path"], said["upload"], said["built"], said["state"]) == ("bench/shop", True, True, "complete")
+    assert said["counts"] == {"encoded": 1, "deferred": 1, "error": 0}
+    assert (tmp_path / "refs" / said["path"] / "_reference_fp.txt").exists()
 
 
 @pytest.mark.parametrize(
