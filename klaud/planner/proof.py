@@ -143,17 +143,14 @@ def joined(evidence: Evidence, made: baselines.Produced) -> Evidence:
 
 def judge(
     benchmark: settings.Benchmark, evidence: Evidence | None, families: Sequence[str], base: str
-) -> Mapping[str, baselines.Verdict]:
-    """Return a verdict for each family (``<file>:<key>``); none where there is no evidence."""
-    if evidence is None:
-        return {}
-    read: rows.RowsRead | rows.FeedFailed | None = evidence.failed or evidence.read
-    if read is None:
-        return {}
-    judgement = verbs.verdicts(
+) -> baselines.Judgement:
+    """Return the judgement of the families (``<file>:<key>``); without a verdict where there is no evidence."""
+    read: rows.RowsRead | rows.FeedFailed | None = (evidence.failed or evidence.read) if evidence is not None else None
+    if evidence is None or read is None:
+        return baselines.Judgement(verdicts=())
+    return verbs.verdicts(
         benchmark, read, evidence.proofs or baselines.Proofs(), evidence.produced, families=families, current=base
     )
-    return {one.family: one for one in judgement.verdicts}
 
 
 def inputs(evidence: Evidence | None, base: str) -> Mapping[str, str]:
@@ -162,9 +159,26 @@ def inputs(evidence: Evidence | None, base: str) -> Mapping[str, str]:
     return {one.family: one.inputs for one in matrices if isinstance(one, baselines.Matrix) and one.commit == base}
 
 
-def make_bundle(benchmark: settings.Benchmark, evidence: Evidence | None, family: str, base: str) -> bytes:
-    """Return the evidence bundle of one family; BugError where a verified family has no evidence."""
+def make_bundle(
+    benchmark: settings.Benchmark,
+    evidence: Evidence | None,
+    family: str,
+    base: str,
+    relied: baselines.Relied | None = None,
+) -> bytes:
+    """Return the evidence bundle of one family; BugError where a verified family has no evidence.
+
+    ``relied``: what the judgement says the family's verdict rests on; without it the whole feed is judged again.
+    """
     if evidence is None or evidence.read is None or evidence.proofs is None:
         message = f"{family} was verified without evidence"
         raise errors.BugError(message)
-    return bundle.make(benchmark, evidence.read.rows, evidence.proofs, evidence.produced, family=family, current=base)
+    return bundle.make(
+        benchmark,
+        evidence.read.rows,
+        evidence.proofs,
+        evidence.produced,
+        family=family,
+        current=base,
+        relied=relied,
+    )

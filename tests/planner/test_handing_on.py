@@ -88,7 +88,7 @@ def test_rows_that_cannot_be_read_defer_the_benchmark_s_families_and_no_other(
     found = proof.prove(bench(), evidence(), [w.family("zlib")], asking(World(), clone))
     assert found.failed is not None
     assert found.failed.code == (code or "feed-unavailable")
-    verdicts = proof.judge(bench(), found, [w.family("zlib")], "a" * 40)
+    verdicts = {v.family: v for v in proof.judge(bench(), found, [w.family("zlib")], "a" * 40).verdicts}
     assert verdicts[w.family("zlib")].verdict == "deferred"
     assert verdicts[w.family("zlib")].reasons[0].code == found.failed.code
     assert proof.needs(bench(), found, [w.family("zlib")]) == ()
@@ -106,8 +106,8 @@ def test_a_github_that_cannot_be_read_defers_as_unavailable(clone: Path) -> None
 
 
 def test_a_family_without_evidence_has_no_verdict_and_no_bundle() -> None:
-    assert proof.judge(bench(), None, [w.family("zlib")], "a" * 40) == {}
-    assert proof.judge(bench(), evidence(), [w.family("zlib")], "a" * 40) == {}
+    assert proof.judge(bench(), None, [w.family("zlib")], "a" * 40).verdicts == ()
+    assert proof.judge(bench(), evidence(), [w.family("zlib")], "a" * 40).verdicts == ()
     for one in (None, evidence()):
         with pytest.raises(errors.BugError, match="verified without evidence"):
             proof.make_bundle(bench(), one, w.family("zlib"), "a" * 40)
