@@ -137,7 +137,7 @@ def hand_over(view: rules_ledger.View, *, head: str, label: str) -> str:
     text = [
         "klaud hands this draft over: it writes nothing more here while the label is set.",
         "",
-        f"* Head: {reports.escape(head)}{'' if head == view.head else ' (not the one that klaud pushed last)'}",
+        f"* Head: {field(head, 64)}{'' if head == view.head else ' (not the one that klaud pushed last)'}",
         f"* State of the session: {state}",
         f"* Spent: {counted}",
         f"* Runs: {', '.join(runs) or 'none'}",
