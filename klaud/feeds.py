@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from klaud import clock as clocks
+from klaud import errors as tree
 from klaud.records import acquire, codec, errors, framer, limits, reader, response
 from klaud.records import call as calls
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 DOCUMENT_BYTES: Final = 64 * limits.MIB
 """The largest feed: it is held whole in memory, several times its size when decoded."""
+
+POST_BYTES: Final = limits.MIB
+"""The largest answer to a POST: a few fields."""
 
 IDLE_SECONDS: Final = 30
 """The longest wait for the network to say anything more."""
@@ -128,6 +132,61 @@ def fetch_rows(
     if isinstance(found, errors.StreamError):
         raise found
     return found
+
+
+class Posted(msgspec.Struct, frozen=True):
+    """A clear answer to a POST: its HTTP status, and the JSON value it came with (None unless it was a 2xx with one)."""
+
+    status: int
+    value: Any = None
+
+    @property
+    def good(self) -> bool:
+        """Tell whether it was a yes."""
+        return 200 <= self.status < 300
+
+
+def post_json(
+    url: str,
+    value: Any,
+    *,
+    name: str = "the service",
+    limit_bytes: int = POST_BYTES,
+    idle_seconds: int = IDLE_SECONDS,
+    deadline: float | None = None,
+    headers: Mapping[str, str] | None = None,
+    web: Web | None = None,
+) -> Posted:
+    """Send ``value`` as JSON, once, and return the answer; a clear no (a 3xx or 4xx) is an answer, too.
+
+    ``limit_bytes`` bounds the answer. UnclearWriteError where there was no clear answer (a 5xx, a time-out, a cut
+    connection): it may or may not have been taken. StreamError where the address is refused or TLS failed.
+    """
+    web = web or Web()
+    session = web.session or acquire.new_session()
+    sent = {"Accept": "application/json", "Content-Type": "application/json", **(headers or {})}
+    call = calls.Call(url, method="POST", headers=sent, body=msgspec.json.encode(value))
+    bounds = limits.Limits(file_bytes=limit_bytes, idle_seconds=idle_seconds)
+    fault: tree.KlaudError | None = None
+    status, raw = 200, b""
+    try:
+        opened = response.Response(session, call, web.clock, bounds, web.policy, deadline=deadline, chance=web.chance)
+        raw = _whole(opened, bounds)
+    except tree.UnclearWriteError:
+        fault = tree.UnclearWriteError(f"{name} gave no clear answer")
+    except errors.StreamError as error:
+        status = error.status or 0
+        if not 200 <= status < 500:
+            unclear = error.code in _UNAVAILABLE
+            fault = tree.UnclearWriteError(f"{name} gave no clear answer") if unclear else _named(error, name)
+    finally:
+        del call, sent
+        if web.session is None:
+            session.close()
+    if fault is not None:
+        raise fault
+    answer = codec.decode_document(raw) if raw else None
+    return Posted(status, None if isinstance(answer, codec.Refused) else answer)
 
 
 def read_rows(path: str, *, name: str = "", limit_bytes: int = DOCUMENT_BYTES, allow_empty: bool = False) -> Rows:

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from klaud import errors as tree
 from klaud import feeds
 from klaud.records import errors
 from tests.support import loopback
@@ -315,3 +316,45 @@ def test_files(tmp_path: Path) -> None:
     path.write_bytes(b"\n" * 100_000 + b"{}")
     with pytest.raises(errors.StreamError, match="more than the limit of 100000 lines"):
         feeds.read_rows(str(path))
+
+
+# -- posting
+
+
+def test_a_post_is_sent_once_and_its_clear_answers_are_values(host: loopback.Loopback) -> None:
+    host.reply("/p", loopback.Reply(b'{"id": 1}', 201), loopback.Reply(b"", 204), loopback.Reply(b"no", 409))
+    url = f"{host.url}/p"
+    first = feeds.post_json(url, {"a": 1}, headers={"Authorization": "Bearer x"})
+    assert first.good
+    assert first.value == {"id": 1}
+    assert (host.asked[0].method, json.loads(host.asked[0].body)) == ("POST", {"a": 1})
+    assert feeds.post_json(url, {}).good
+    assert feeds.post_json(url, {}) == feeds.Posted(409)
+    assert len(host.asked) == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422, 429, 302])
+def test_a_clear_no_to_a_post_is_not_tried_again(host: loopback.Loopback, status: int) -> None:
+    host.reply("/p", loopback.Reply(b"{}", status))
+    assert feeds.post_json(f"{host.url}/p", {}) == feeds.Posted(status)
+    assert len(host.asked) == 1
+
+
+@pytest.mark.parametrize("reply", [loopback.Reply(b"{}", 500), loopback.Reply(raw=b""), loopback.Reply(b"{}", 503)])
+def test_a_post_without_a_clear_answer_is_unclear_and_not_repeated(
+    host: loopback.Loopback, reply: loopback.Reply
+) -> None:
+    host.reply("/p", reply)
+    with pytest.raises(tree.UnclearWriteError, match="the plane"):
+        feeds.post_json(f"{host.url}/p", {}, name="the plane")
+    assert len(host.asked) == 1
+
+
+def test_an_answer_to_a_post_is_bounded_and_may_be_anything(host: loopback.Loopback) -> None:
+    host.reply("/p", loopback.Reply(b"<html>"))
+    assert feeds.post_json(f"{host.url}/p", {}) == feeds.Posted(200)
+    host.reply("/q", loopback.Reply(b'"' + b"x" * 5000 + b'"'))
+    with pytest.raises(errors.StreamError, match="larger"):
+        feeds.post_json(f"{host.url}/q", {}, limit_bytes=1000)
+    with pytest.raises(errors.StreamError):
+        feeds.post_json("http://example.com/p", {})

@@ -252,6 +252,7 @@ def _host(config: Path | None, benchmark: str, bundle: Path, report: Path | None
             paused=lambda: paused,
             cancelled=stop.is_set,
             environ=dict(os.environ),
+            spill=keep / f"control-spill-{name}.jsonl" if keep is not None else None,
         )
 
 

@@ -125,7 +125,11 @@ class TurnStarted(Base, frozen=True, kw_only=True, tag="turn-started"):
 
 
 class TurnEnded(Base, frozen=True, kw_only=True, tag="turn-ended"):
-    """One attempt of the agent ended. ``agent_session`` is the agent's own session id where it gave one (its hex form)."""
+    """One attempt of the agent ended. ``agent_session`` is the agent's own session id where it gave one (its hex form).
+
+    ``control_refused``: requests that an external control plane refused in this turn; ``control_spilled``: turns and records
+    that went to a file because it did not take them.
+    """
 
     index: int
     status: Literal["completed", "interrupted", "failed", "paused", "stalled"]
@@ -134,10 +138,12 @@ class TurnEnded(Base, frozen=True, kw_only=True, tag="turn-ended"):
     input_tokens: int = 0
     output_tokens: int = 0
     cost_microdollars: int = 0
+    control_refused: int = 0
+    control_spilled: int = 0
 
 
 class BeatLost(Base, frozen=True, kw_only=True, tag="beat-lost"):
-    """The heartbeat found something that ended the session."""
+    """The heartbeat found something that ended the turn; ``unheard``: the control plane refused the credential meanwhile."""
 
     why: Literal["claim-lost", "handoff", "paused", "cancelled", "unheard"]
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from klaud import clock as clocks
     from klaud.session import model
 
+LOOK_SECONDS = 1.0
+"""Between two looks at the wall clock while the loop waits: the monotonic one stands still in a suspended machine."""
+
 UNHEARD = 3
 """Refusals of the credential in a row after which nobody hears this session."""
 
@@ -106,9 +109,22 @@ class Heartbeat:
                     return
                 self._beat(running=True)
             self._first.set()
-            # an Event, not the clock's sleep: a suspended machine that wakes up beats once, not for every missed beat
-            if self._stop.wait(self._policy.heartbeat_seconds):
+            if self._wait():
                 return
+
+    def _wait(self) -> bool:
+        """Wait for the next beat; True when the loop must stop.
+
+        A machine that wakes up from a suspend beats once, at once: the wall clock tells that the interval is over.
+        """
+        began, since = self._clock.now(), self._clock.monotonic()
+        while True:
+            left = self._policy.heartbeat_seconds - (self._clock.monotonic() - since)
+            slept = (self._clock.now() - began).total_seconds()
+            if left <= 0 or slept >= self._policy.heartbeat_seconds:
+                return self._stop.is_set()
+            if self._stop.wait(min(left, LOOK_SECONDS)):
+                return True
 
     def _beat(self, *, running: bool) -> None:
         try:

@@ -87,6 +87,10 @@ class Journal(Protocol):
         """Note a milestone. ``item``: a closed word or an id, never a text of an agent or a person."""
         ...
 
+    def tell(self, heard: Callable[[dict[str, Any]], None] | None) -> None:
+        """Let ``heard`` be told every milestone from here on, too."""
+        ...
+
     def stderr(self, tail: bytes, limit: int) -> None:
         """Keep the end of an agent's stderr. ``limit``: how many bytes are kept of it at most."""
         ...
@@ -100,6 +104,9 @@ class Silent:
 
     def mark(self, phase: Phase, item: str = "") -> None:
         """Note nothing."""
+
+    def tell(self, heard: Callable[[dict[str, Any]], None] | None) -> None:
+        """Tell nobody."""
 
     def stderr(self, tail: bytes, limit: int) -> None:
         """Keep nothing."""
@@ -118,11 +125,10 @@ class Kept:
         *,
         redactor: rules_redact.Redactor,
         clock: clocks.Clock,
-        heard: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        """``name``: of the session, in the files' names. ``heard`` is told every milestone, too."""
+        """``name``: of the session, in the files' names."""
         self.redactor = redactor
-        self.heard = heard
+        self._heard: Callable[[dict[str, Any]], None] | None = None
         self.lost = 0
         """Milestones that could not be written, or were beyond the limit."""
         self._clock = clock
@@ -158,9 +164,13 @@ class Kept:
                 self.lost += 1
                 return
             self._write(text)
-        if self.heard is not None:
+        if self._heard is not None:
             with contextlib.suppress(Exception):
-                self.heard(msgspec.json.decode(text))
+                self._heard(msgspec.json.decode(text))
+
+    def tell(self, heard: Callable[[dict[str, Any]], None] | None) -> None:
+        """Let ``heard`` be told every milestone from here on, too; what it raises costs that record."""
+        self._heard = heard
 
     def _write(self, text: str) -> None:
         if self._file is None:

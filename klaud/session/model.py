@@ -170,6 +170,8 @@ class Policy(Section, frozen=True, kw_only=True):
     """How long a write of ours may take to become visible before it counts as not seen."""
     job_seconds: Seconds = 19_200.0
     """The job's limit minus 20 minutes (six hours minus forty minutes by default): then the session parks."""
+    control_url: str = ""
+    """Address of an HTTP control plane that hears heartbeats, turns and records; empty: git refs are the control plane."""
     heartbeat_seconds: Seconds = 60.0
     """Between two looks at claim, labels and pause switch while the agent works."""
     first_beat_seconds: Seconds = 5.0

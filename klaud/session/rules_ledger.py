@@ -46,6 +46,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     cost_microdollars: int = 0
     tokens: int = 0
     isolation: str = ""
+    control_refused: int = 0
+    control_spilled: int = 0
 
 
 def read(records: Sequence[leases.LedgerRecord]) -> View:
@@ -83,6 +85,8 @@ class Diagnostics(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     code: str
     isolation: str
+    control_refused: int
+    control_spilled: int
 
 
 def diagnose(records: Sequence[leases.LedgerRecord]) -> Diagnostics:
@@ -107,6 +111,8 @@ def diagnose(records: Sequence[leases.LedgerRecord]) -> Diagnostics:
         outcome=outcome.outcome if outcome else "",
         code=outcome.code if outcome else "",
         isolation=view.isolation or (outcome.isolation if outcome else ""),
+        control_refused=view.control_refused,
+        control_spilled=view.control_spilled,
     )
 
 
@@ -132,6 +138,7 @@ class _Reader:
         self.continued = 0
         self.cost = 0
         self.tokens = 0
+        self.control = [0, 0]
 
     def take(self, record: leases.LedgerRecord) -> None:
         match record:
@@ -176,6 +183,8 @@ class _Reader:
         self.turns += 1
         self.cost += record.cost_microdollars
         self.tokens += record.input_tokens + record.output_tokens
+        self.control[0] += record.control_refused
+        self.control[1] += record.control_spilled
         self.status = record.status
         if record.status == "completed":
             self.index = record.index + 1
@@ -220,4 +229,6 @@ class _Reader:
             cost_microdollars=self.cost,
             tokens=self.tokens,
             isolation=self.isolation,
+            control_refused=self.control[0],
+            control_spilled=self.control[1],
         )

@@ -7,6 +7,7 @@ leaves a ledger that says how far it came; whatever this process does not get to
 from __future__ import annotations
 
 import dataclasses
+import secrets
 import shutil
 import time
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -18,6 +19,7 @@ from klaud.leases import model as leases
 from klaud.leases import store as stores
 from klaud.session import (
     control,
+    control_http,
     decide,
     decide_outcome,
     finish,
@@ -25,6 +27,7 @@ from klaud.session import (
     heartbeat,
     model,
     prompt,
+    rules_control,
     rules_coverage,
     rules_ledger,
     sandbox,
@@ -34,10 +37,15 @@ from klaud.session import (
 from klaud.session import ledger as ledgers
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from klaud.github import gateway as ports
+
+
+CANCELLED_SECONDS = 2.0
+"""For sending what waits where the job is being cancelled: the runner kills it ten seconds after it said so."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,6 +63,8 @@ class Host:
     paused: Callable[[], bool]
     cancelled: Callable[[], bool]
     environ: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    spill: Path | None = None
+    """The file for what an external control plane does not take."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,6 +173,7 @@ class _Session:
         self.began = began
         self.interruption: model.Fault = ""
         self.desk: tools.Desk | None = None
+        self.trouble = rules_control.Trouble()
 
     def run(self) -> SessionEnd:
         missing = frameworks.missing_credential(self.policy.framework, self.host.environ)
@@ -201,10 +212,12 @@ class _Session:
             journal=self.world.journal,
         )  # fmt: skip
         self.book.append(leases.TurnStarted(at=self.world.clock.now(), index=view.index, isolation=found.words))
+        plane = self._plane(view)
+        self.world.journal.tell(plane.hear)
         beats = heartbeat.Heartbeat(
-            control.GitControl(self.world.gateway, self.book, self.host.paused), self.policy, self.world.clock,
-            interrupted=self._interrupted, log=self.world.log,
-        )  # fmt: skip
+            plane, self.policy, self.world.clock, interrupted=self._interrupted, log=self.world.log
+        )
+        began = self.world.clock.now()
         beats.start()
         self.world.journal.mark("turn", f"started {view.index}")
         try:
@@ -224,11 +237,46 @@ class _Session:
                     environ=self.host.environ,
                 )
             )
+            self.world.journal.mark("turn", f"{turn.status} {turn.fault}".strip())
+            self._tell(plane, turn, view.index, began)
         finally:
-            beats.release()
-        self.world.journal.mark("turn", f"{turn.status} {turn.fault}".strip())
+            self.world.journal.tell(None)
+            beats.release()  # the last write to the control plane
+        self.trouble = msgspec.structs.replace(plane.trouble, unheard=beats.unheard)
         self.world.log(f"turn: {turn.status} {turn.fault} after {turn.seconds:.1f} s, {turn.left} processes left")
         return self._after(turn, desk, view.index)
+
+    def _plane(self, view: rules_ledger.View) -> control.Plane:
+        """Return the control plane that the configuration names."""
+        git = control.GitControl(self.world.gateway, self.book, self.host.paused)
+        if not self.policy.control_url:
+            return git
+        holder = self.host.holder
+        session = rules_control.session_id(self.brief.wave, self.brief.candidate)
+        who = rules_control.Who(
+            session_id=session, replica_id=f"{holder.run_id}-{holder.attempt}", turn_id=f"{session}-{view.turns}",
+            trace_id=secrets.token_hex(16), span_id=secrets.token_hex(8), kind=self.policy.framework,
+        )  # fmt: skip
+        return control_http.HttpControl(
+            self.policy.control_url, who, inner=git, token=self.host.environ.get(control_http.TOKEN_VARIABLE, ""),
+            clock=self.world.clock, spill=self.host.spill, refreshed=self._turns_on_record,
+        )  # fmt: skip
+
+    def _turns_on_record(self) -> int:
+        """Read the counter of completed turns from the host's newest row of the ledger; the own copy where that fails."""
+        try:
+            found = self.world.store.look(self.book.ledger.ref)
+        except errors.RetryLaterError:
+            found = None
+        records = found.records if isinstance(found, leases.Ledger) else self.book.ledger.records
+        return rules_ledger.read(records).index
+
+    def _tell(self, plane: control.Plane, turn: model.TurnEnd, index: int, began: datetime.datetime) -> None:
+        """Append a completed turn to the control plane and send what waits; bounded, more tightly where the job ends."""
+        if turn.status == "completed":
+            now = self.world.clock.now()
+            plane.turn(rules_control.Turn(index=index, start=began, end=now, agent_session=_hex(turn.agent_session)))
+        plane.drain(CANCELLED_SECONDS if self.host.cancelled() else control_http.DRAIN_SECONDS)
 
     def _interrupted(self, why: heartbeat.Why) -> None:
         if why:
@@ -282,11 +330,14 @@ class _Session:
             leases.TurnEnded(
                 at=now, index=index, status=turn.status, agent_session=_hex(turn.agent_session), steps=turn.usage.steps,
                 input_tokens=turn.usage.input_tokens, output_tokens=turn.usage.output_tokens,
-                cost_microdollars=turn.usage.cost_microdollars,
+                cost_microdollars=turn.usage.cost_microdollars, control_refused=self.trouble.refused,
+                control_spilled=self.trouble.spilled_turns + self.trouble.spilled_records,
             )
         ]  # fmt: skip
         if turn.fault in {"claim-lost", "handoff", "paused", "cancelled", "unheard"}:
             records.append(leases.BeatLost(at=now, why=turn.fault))
+        elif self.trouble.unheard:
+            records.append(leases.BeatLost(at=now, why="unheard"))
         self.book.append(*records)
 
     def _park(self, waiting: tools.Waiting, turn: model.TurnEnd, tried: tuple[leases.Attempted, ...]) -> SessionEnd:
