@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -222,3 +223,36 @@ def test_bounds_are_read_when_used() -> None:
     assert time.monotonic() - began < 0.4
     go.set()
     beats._thread.join(1)
+
+
+class Suspended(clocks.SystemClock):
+    """A clock on a machine that was suspended: the wall clock is further, the monotonic one is not."""
+
+    ahead = 0.0
+
+    def now(self) -> datetime.datetime:
+        return super().now() + datetime.timedelta(seconds=self.ahead)
+
+
+class Sleeper(heartbeat.Heartbeat):
+    """The broken twin: it waits by the monotonic clock alone."""
+
+    def _wait(self) -> bool:
+        return self._stop.wait(self._policy.heartbeat_seconds)
+
+
+@pytest.mark.parametrize(("kind", "beats"), [(heartbeat.Heartbeat, 2), (Sleeper, 1)])
+def test_a_machine_that_wakes_up_beats_once_and_not_in_a_burst(
+    kind: type[heartbeat.Heartbeat], beats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "LOOK_SECONDS", 0.02)
+    clock = Suspended()
+    plane = Plane()
+    policy = msgspec.structs.replace(POLICY, heartbeat_seconds=60.0)
+    beating_ = kind(plane, policy, clock, interrupted=lambda _why: None, log=lambda _text: None)
+    beating_.start()
+    clock.ahead = 3600.0
+    time.sleep(0.3)
+    assert len(plane.beats) == beats
+    beating_.release()
+    assert plane.beats[-1] is False
