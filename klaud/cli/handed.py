@@ -24,6 +24,9 @@ ARTIFACT_BYTES = 64 * 1024 * 1024
 ENTRIES = 5000
 """Files in it: two for each candidate of the largest wave that the configuration allows, and one more."""
 
+FILE_BYTES = 64 * 1024 * 1024
+"""One unpacked file: the largest real bundle has 1 MB."""
+
 
 def artifact_name(wave: str) -> str:
     """Return the name under which klaud-plan.yml hands a wave on (it ends in the run's attempt)."""
@@ -68,22 +71,20 @@ def fetch(gateway: gateways.Gateway, wave: str, candidate: str, folder: Path) ->
 
 
 def _member(packed: bytes, name: str, *, where: str) -> bytes:
-    from klaud.planner import codec
-
     try:
         with zipfile.ZipFile(io.BytesIO(packed)) as archive:
             if len(archive.infolist()) > ENTRIES:
                 message = f"{where} has more than {ENTRIES} files"
                 raise errors.InputError(message)
             with archive.open(name) as file:
-                raw = file.read(codec.LIMIT_BYTES + 1)
+                raw = file.read(FILE_BYTES + 1)
     except KeyError:
         message = f"{where} has no {name}"
         raise errors.InputError(message) from None
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         message = f"{where} is not a zip that klaud can read: {type(error).__name__}"
         raise errors.InputError(message) from None
-    if len(raw) > codec.LIMIT_BYTES:
-        message = f"{where}: {name} is above the limit of {codec.LIMIT_BYTES} bytes"
+    if len(raw) > FILE_BYTES:
+        message = f"{where}: {name} is above the limit of {FILE_BYTES} bytes"
         raise errors.InputError(message)
     return raw

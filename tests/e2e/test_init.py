@@ -134,6 +134,25 @@ def test_secrets_are_in_steps_of_jobs_with_the_main_only_environment_and_nowhere
                 assert "write" not in str(job["permissions"])
 
 
+def test_the_documented_table_says_which_secrets_and_rights_each_job_has() -> None:
+    """docs/permissions.md: a row for each job, with exactly the secrets and the rights that the workflow files give."""
+    lines = (ROOT / "docs" / "permissions.md").read_text().splitlines()
+    rows = {}
+    for line in lines:
+        found = re.match(r"\| (plan|candidate|handoff), `(\w+)` \| ([^|]*) \| ([^|]*) \|", line)
+        if found:
+            rows[found[1], found[2]] = (found[3], set(re.findall(r"`([A-Z_]+)`", found[4])))
+    seen = set()
+    for name, flow in zip(("plan", "candidate", "handoff"), FLOWS, strict=True):
+        for key, job in flow["jobs"].items():
+            seen.add((name, key))
+            rights, secrets = rows[name, key]
+            assert set(re.findall(r"secrets\.([A-Z_]+)", str(job))) == secrets, key
+            for permission in ("contents", "pull-requests", "actions"):
+                assert (permission.replace("-", " ") in rights) == (permission in job["permissions"]), key
+    assert set(rows) == seen
+
+
 def test_jobs_that_run_the_repositorys_code_hold_no_credential() -> None:
     jobs = FLOWS[0]["jobs"]
     for key in ("plan", "produce"):
