@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from klaud.recovery import model as recovery
     from klaud.reports import model as reports
     from klaud.review import model as reviewed
+    from klaud.session import model as sessions
 
 RECOVERY = "recovery.json"
 OPEN_PULLS = "open-prs.json"
@@ -261,7 +262,7 @@ def make_review(live: lives.Live, made: model.Plan, out: Path) -> reviewed.Revie
 
 @contextlib.contextmanager
 def _reviewer(live: lives.Live, out: Path) -> Iterator[reviewed.Reviewer | None]:
-    """Yield who decides what rules cannot: nobody, or a message batch whose state lies in ``out`` between runs."""
+    """Yield who decides what rules cannot: nobody, an agent, or a message batch whose state lies in ``out`` between runs."""
     from klaud.review import batch
 
     policy = live.config.review
@@ -275,8 +276,34 @@ def _reviewer(live: lives.Live, out: Path) -> Iterator[reviewed.Reviewer | None]
         with batch.opened(policy, key=key, directory=out / "review-batch", clock=live.clock) as reviewer:
             yield reviewer
     else:
-        message = f"review mode {policy.mode} is not to be had from this verb"
-        raise errors.InputError(message, advice="Set review: {mode: rules} or {mode: batch} in the configuration.")
+        yield _session_reviewer(live.config.session)
+
+
+def _session_reviewer(policy: sessions.Policy) -> reviewed.Reviewer:
+    """Return the reviewer that asks an agent, one bounded question after the other, in the session's sandbox."""
+    from klaud.review import session as asking
+    from klaud.session import frameworks, question, sandbox
+
+    missing = frameworks.missing_credential(policy.framework, os.environ)
+    if missing:
+        raise errors.InputError(f"review mode session: {missing}")
+    found = sandbox.find(policy.isolation)
+    if isinstance(found, sandbox.Lacking):
+        message = f"this host cannot isolate the reviewing agent: {'; '.join(found.missing)}"
+        raise errors.InputError(message, advice="Use a host that can, or review: {mode: rules}; nothing was written.")
+    handed = {key: os.environ[key] for key in (*frameworks.CREDENTIALS, "ANTHROPIC_BASE_URL") if key in os.environ}
+
+    def ask(system: str, prompt: str) -> str:
+        return question.put(
+            system,
+            prompt,
+            policy=policy,
+            sandbox=found,
+            environ=handed,
+            log=lambda text: typer.echo(f"klaud: review: {text}", err=True),
+        )
+
+    return asking.SessionReviewer(ask)
 
 
 def proven(live: lives.Live, made: model.Plan, evidences: proof.Evidences, root: Path) -> proof.Evidences:
