@@ -63,7 +63,7 @@ def read(text: str, name: str = "scene") -> dict[str, Any]:
     try:
         data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader with fewer surprises
     except yaml.YAMLError as error:
-        raise SceneError(f"{name}: not YAML: {error}") from error
+        raise SceneError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
     except SceneError as error:
         raise SceneError(f"{name}: {error}") from error
     try:
