@@ -110,7 +110,7 @@ def load(path: Path) -> Config:
         message = f"there is no configuration at {path}"
         raise errors.InputError(
             message,
-            advice="Run klaud in the repository's root, or write the file: docs/configuration.md describes every key.",
+            advice="Run klaud init to write a commented starting file, or run klaud in the repository's root.",
         ) from None
     except OSError as error:
         message = f"the configuration {path} cannot be read: {error.strerror}"
@@ -123,7 +123,7 @@ def parse(raw: bytes, *, where: str = PLACE) -> Config:
     data = yaml12.load(raw, where=where, limit=LIMIT_BYTES)
     if data is None:
         message = f"{where}: the file is empty"
-        raise errors.InputError(message, advice="Write it: docs/configuration.md describes every key.")
+        raise errors.InputError(message, advice="Run klaud init to write a commented starting file.")
     config = convert(data, Config, where=where)
     _check_documents(config, where)
     return msgspec.structs.replace(

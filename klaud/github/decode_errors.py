@@ -113,9 +113,7 @@ def _forbidden(what: str, tail: str, headers: Mapping[str, str]) -> errors.Forbi
     needed = headers.get("x-accepted-github-permissions", "").strip()
     scopes = headers.get("x-accepted-oauth-scopes", "").strip()
     name = f"the permission {needed}" if needed else f"the scope {scopes}" if scopes else "a right that this needs"
-    advice = (
-        f"Give the token {name} on this repository, or use another token; klaud preflight checks what a wave needs."
-    )
+    advice = f"Give the token {name} on this repository, or use another token; klaud doctor checks what a token may do."
     return errors.ForbiddenError(f"{what}: the token lacks {name}{tail}", advice=advice)
 
 

@@ -124,7 +124,7 @@ def _refs(list_refs: Callable[[], Mapping[str, str]]) -> Iterable[Check]:
 def _workflow(gateway: gateways.Gateway, name: str) -> Iterable[Check]:
     workflow = gateway.workflow(name)
     if isinstance(workflow, github.Missing):
-        fix = "commit it to the default branch"
+        fix = "commit it to the default branch (klaud init writes klaud's own)"
         yield Check(name="workflow", result="wrong", what=f"{name} is not registered", fix=fix, stops=True)
     elif workflow.state != ACTIVE:
         fix = "enable it on the Actions page (GitHub disables scheduled workflows after 60 days without a commit)"

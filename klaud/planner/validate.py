@@ -199,7 +199,7 @@ def _scope(files: _Files, place: str, scope: session.EditScope) -> Iterable[Find
 def _workflow(files: _Files, place: str, name: str, check: Check) -> Iterable[Finding]:
     path = f".github/workflows/{name}"
     if path not in files.paths:
-        yield _error(place, f"{path} does not exist", "write it, or correct the name")
+        yield _error(place, f"{path} does not exist", "write it (klaud init does), or correct the name")
         return
     try:
         data = files.load(path, WORKFLOW_BYTES)

@@ -146,7 +146,7 @@ def test_without_a_configuration_every_verb_says_what_to_do(
     assert status(verb) == 2
     said = capsys.readouterr().err
     assert "there is no configuration" in said
-    assert "docs/configuration.md" in said
+    assert "klaud init" in said
     assert not (root / "klaud-wave").exists()
 
 
