@@ -50,6 +50,7 @@ class SessionFinisher:
             host=world.host,
             artifact=world.workflows.results_artifact,
             limit=world.policy.results_bytes,
+            evaluations=world.workflows.evaluations,
         )
         match answer:
             case rules_coverage.Verified():

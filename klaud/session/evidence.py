@@ -17,7 +17,7 @@ import msgspec
 from klaud import errors
 from klaud.baselines import codec
 from klaud.baselines import model as baselines
-from klaud.session.rules_coverage import Evidence, Frozen, Unreadable, Wrong, cover
+from klaud.session.rules_coverage import Evidence, Frozen, Unreadable, Wrong, cover, evaluated, is_evaluation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from klaud.baselines import schema
     from klaud.github import gateway as ports
     from klaud.github import model as hub
+    from klaud.session import model
 
 ENTRIES = 200
 """Files in a results artifact: it has one that counts."""
@@ -70,8 +71,12 @@ def judge(
     host: str,
     artifact: str,
     limit: int,
+    evaluations: model.Evaluations | None = None,
 ) -> Evidence:
-    """Return whether ``run``'s results cover ``frozen``. ``limit``: bytes of the unpacked results."""
+    """Return whether ``run``'s results cover ``frozen``, and hold the evaluations that are required.
+
+    ``limit``: bytes of the unpacked results.
+    """
     if isinstance(frozen, Unreadable):
         return frozen
     rows = _rows(gateway, run.id, artifact, limit)
@@ -79,7 +84,19 @@ def judge(
         return rows
     decoder = codec.RowCodec(plan, repository=repository, host=host)
     decoded, _, _ = decoder.decode_all(rows)
-    return cover(frozen.points, decoded, plan)
+    if evaluations is None or evaluations.need == "none":
+        return cover(frozen.points, decoded, plan)
+    strange = [name for name in evaluations.by if name not in plan.at]
+    if strange:
+        return Unreadable("configuration", f"evaluations.by names {strange[0]!r}, which is no field of the identity")
+    judged: list[baselines.Row] = []
+    measured: list[baselines.Row] = []
+    for row in decoded:
+        (judged if is_evaluation(rows[row.index], evaluations) else measured).append(row)
+    answer = cover(frozen.points, measured, plan)
+    if isinstance(answer, Wrong):
+        return answer
+    return evaluated(frozen.points, judged, plan, evaluations.by) or answer
 
 
 def _rows(gateway: ports.Gateway, run_id: int, name: str, limit: int) -> list[Any] | Unreadable | Wrong:

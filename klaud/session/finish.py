@@ -127,6 +127,7 @@ def observe(world: World, view: rules_ledger.View, started: leases.SessionStarte
                 world.gateway, final, world.frozen(started.bundle),
                 plan=world.plan, repository=world.repository, host=world.host,
                 artifact=world.workflows.results_artifact, limit=world.policy.results_bytes,
+                evaluations=world.workflows.evaluations,
             )  # fmt: skip
     return decide_outcome.Facts(
         pull=pull,

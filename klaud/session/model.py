@@ -73,6 +73,19 @@ class EditScope(Section, frozen=True, kw_only=True):
     """Whether ``files`` may reach scripts, build files, containers; a person must then approve the first dispatch."""
 
 
+class Evaluations(Section, frozen=True, kw_only=True):
+    """Whether the final run's results must hold evaluations (what the output is worth) beside the measured points."""
+
+    need: Literal["none", "required"] = "none"
+    """``required``: without an evaluation for each group of frozen points nothing is ``validated``."""
+    field: Text = "benchmark_type"
+    """The field of a result row that tells an evaluation from a measured point (keys joined by dots)."""
+    value: Text = "evaluation"
+    """What that field holds in an evaluation."""
+    by: tuple[Text, ...] = ()
+    """Identity fields that make groups, beside those that tell families apart, for example ``isl``; each needs one."""
+
+
 class Workflows(Section, frozen=True, kw_only=True):
     """The target repository's own CI, as a session uses it."""
 
@@ -88,6 +101,8 @@ class Workflows(Section, frozen=True, kw_only=True):
     """Labels that start it in another form; one of them beside ``final-label`` prevents ``validated``."""
     results_artifact: Text = "benchmark-results"
     """Name of the final run's artifact with ``results.json`` or ``results.jsonl``."""
+    evaluations: Evaluations = Evaluations()
+    """The evaluations that belong to a complete final run."""
 
 
 # -- what bounds a session

@@ -1,7 +1,8 @@
 """Do results cover the frozen baseline? The three answers, and the comparison. Pure.
 
 Coverage is by identity (without the fields that a candidate may change), never by count: every frozen point needs a
-result with the same fixed fields and at least one metric. Deltas are reported; they decide nothing.
+result with the same fixed fields and at least one metric. Deltas are reported; they decide nothing. Where evaluations are
+required every group of frozen points needs one as well, with a metric; an evaluation never stands in for a measured point.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from klaud.baselines import schema
+    from klaud.session import model
 
 NAMED = 10
 """Missing points that are named."""
@@ -29,7 +31,10 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """It could not be found out; ``code`` is ``bundle``, ``listing``, ``expired``, ``too-big`` or ``download``."""
+    """It could not be found out.
+
+    ``code`` is ``bundle``, ``listing``, ``expired``, ``too-big``, ``download`` or ``configuration``.
+    """
 
     code: str
     why: str
@@ -51,6 +56,38 @@ class Frozen(msgspec.Struct, frozen=True):
     """The frozen baseline: its points, each with identity by field name and metrics."""
 
     points: tuple[baselines.Point, ...]
+
+
+def is_evaluation(raw: Any, wanted: model.Evaluations) -> bool:
+    """Tell whether a result row, as it came, is an evaluation."""
+    found: Any = raw
+    for key in wanted.field.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return type(found) is str and found == wanted.value
+
+
+def evaluated(
+    points: Sequence[baselines.Point], rows: Sequence[baselines.Row], plan: schema.Plan, by: Sequence[str]
+) -> Wrong | None:
+    """Return Wrong where a group of the frozen points has no evaluation in ``rows`` (evaluations only), else None.
+
+    A group: what tells families apart, and the fields in ``by`` (all of them the identity's).
+    """
+    places = [plan.at[name] for name in by]
+
+    def group(identity: baselines.Identity) -> tuple[Any, ...]:
+        return plan.scope_of(identity), *(identity[place] for place in places)
+
+    wanted: dict[tuple[Any, ...], str] = {}
+    for point in points:
+        identity = tuple(point.identity[name] for name in plan.names)
+        shown = ", ".join(f"{name}={identity[plan.at[name]]}" for name in by)
+        wanted.setdefault(group(identity), f"the evaluation of {shown or 'this family'}"[:300])
+    done = {group(row.identity) for row in rows if row.metrics}
+    missing = [text for key, text in wanted.items() if key not in done]
+    if not missing:
+        return None
+    return Wrong("no-evaluations", len(wanted) - len(missing), len(wanted), tuple(missing[:NAMED]))
 
 
 def cover(points: Sequence[baselines.Point], rows: Sequence[baselines.Row], plan: schema.Plan) -> Verified | Wrong:

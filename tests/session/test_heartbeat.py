@@ -66,7 +66,7 @@ def test_the_release_is_the_last_beat_and_twice_is_once() -> None:
 
 
 def test_a_slow_plane_never_lands_a_running_beat_after_the_release() -> None:
-    plane = Plane(lambda _n: time.sleep(0.15) or "")  # type: ignore[func-returns-value,return-value]
+    plane = Plane(lambda _n: time.sleep(0.15) or "")  # type: ignore[func-returns-value]
     beats, _, _ = beating(plane)
     beats.start()
     time.sleep(0.05)
@@ -169,7 +169,7 @@ class Twin(heartbeat.Heartbeat):
 
 
 def test_a_twin_that_does_not_wait_is_seen() -> None:
-    plane = Plane(lambda _n: time.sleep(0.15) or "")  # type: ignore[func-returns-value,return-value]
+    plane = Plane(lambda _n: time.sleep(0.15) or "")  # type: ignore[func-returns-value]
     beats = Twin(plane, POLICY, clocks.SystemClock(), interrupted=lambda _why: None, log=lambda _text: None)
     beats.start()
     time.sleep(0.1)
