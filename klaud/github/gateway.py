@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from klaud.github import model
 
 Oid: TypeAlias = str
+WriteRight: TypeAlias = Literal["pulls:write", "actions:write"]
+"""Rights of a token that klaud asks for before it begins to write."""
 
 
 class Gateway(Protocol):
@@ -48,6 +50,14 @@ class Gateway(Protocol):
 
     def repository(self) -> model.Repository:
         """Return the repository with the token's permissions on it."""
+        ...
+
+    def check_right(self, right: WriteRight, workflow: str = "") -> None:
+        """Raise ForbiddenError where the token surely lacks a right; every other answer shows nothing against it.
+
+        Asked by a request that names nothing to be done (a pull request without a head, a dispatch of ``workflow`` without
+        a ref): GitHub looks at the right first, and refuses the rest. It is no write, and not counted as one.
+        """
         ...
 
     # -- runs

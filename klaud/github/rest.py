@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from klaud import clock as clocks
+    from klaud.github import gateway
 
 REPO = "/repos/{owner}/{repo}"
 GRAPHQL = "/graphql"
 
 FRESH = 60.0
 """Seconds after which a 404 of our own pull request is believed: GitHub's replicas are seconds behind, not minutes."""
+
+NOTHING_DONE = (400, 404, 409, 422)
+"""Statuses that answer a request which names nothing to be done: the right was not what it failed on."""
 
 FILES_LIMIT = 3000
 """Files of a pull request that GitHub serves at most; as many may be more."""
@@ -107,6 +111,17 @@ class RestGateway:
             msg = f"the repository {self._repository} does not exist, or the token may not see it (HTTP 404)"
             raise errors.ForbiddenError(msg, advice="Check the name, or give the token access to this repository.")
         return decode_or_fail(decode.repository, answer)
+
+    def check_right(self, right: gateway.WriteRight, workflow: str = "") -> None:
+        """Ask for a write that names nothing to be done; only a refused right raises."""
+        template, path = "/pulls", "/pulls"
+        if right == "actions:write":
+            template = "/actions/workflows/{workflow_id}/dispatches"
+            path = f"/actions/workflows/{names.path_segment(workflow)}/dispatches"
+        try:
+            self._sender.send("POST", REPO + template, self._base + path, body={}, accept=NOTHING_DONE)
+        except errors.ForbiddenError as error:
+            raise errors.ForbiddenError(f"{error} (the token lacks {right})", advice=error.advice) from error
 
     # -- runs
     def run(self, run_id: int) -> model.Run | model.Missing:

@@ -421,7 +421,12 @@ def row_20(f: Facts) -> Decided | None:
     if ledger is not None and f.is_old:
         why = f"older than the retention of {f.policy.retention_days} days"
         archive = names.RefNames(f.setting.prefix).archive("session", f.case.key, ledger.oid)
-        actions = (*_cancel(f), model.DeleteRef(why=why, ref=ledger.ref, oid=ledger.oid, archive=archive))
+        kept = decide_cases.copies(f.case, f.sight.snapshot, f.setting.prefix)
+        actions = (
+            *_cancel(f),
+            *(model.DeleteRef(why=why, ref=ref, oid=oid) for ref, oid in kept.items()),
+            model.DeleteRef(why=why, ref=ledger.ref, oid=ledger.oid, archive=archive),
+        )
     return Decided("20", "nothing left", actions)
 
 

@@ -153,6 +153,37 @@ def numbers_of(ledger: leases.Ledger) -> frozenset[int]:
     return frozenset(found)
 
 
+def copied_oids(ledger: leases.Ledger) -> frozenset[str]:
+    """Return the heads of the branch that were archived, by the ledger."""
+    found: set[str] = set()
+    for record in ledger.records:
+        match record:
+            case leases.Effected(effect="archive-branch", oid=oid) | leases.Outcome(head=oid):
+                found.add(oid)
+            case leases.Intent(effect="archive-branch", oids=oids):
+                found.update(oids)
+            case _:
+                pass
+    return frozenset(found - {""})
+
+
+def copies(case: model.Case, snapshot: leases.Snapshot, prefix: str) -> dict[str, str]:
+    """Return the archive copies (ref -> oid) of a session's branch that no other session's ledger names too."""
+    if case.ledger is None:
+        return {}
+    others: set[str] = set()
+    for ref, ledger in snapshot.ledgers.items():
+        if ref != case.ledger.ref and ref.endswith(f"-{case.candidate}"):
+            if not isinstance(ledger, leases.Ledger):
+                return {}
+            others |= copied_oids(ledger)
+    ref_names = names.RefNames(prefix)
+    wanted = {
+        ref_names.archive("branch", f"auto-{case.candidate}", oid): oid for oid in copied_oids(case.ledger) - others
+    }
+    return {ref: oid for ref, oid in sorted(wanted.items()) if snapshot.archives.get(ref) == oid}
+
+
 def run_ids(ledger: leases.Ledger) -> frozenset[int]:
     """Return the smoke and final runs that the ledger names."""
     found: set[int] = set()

@@ -70,10 +70,16 @@ class Facts:
 
     @property
     def is_old(self) -> bool:
-        """Whether its ledger's last record is older than the retention."""
+        """Whether its ledger's last record is older than the retention, and GitHub shows nothing of it that is younger.
+
+        Records are dated by whoever wrote them, and our own clock may be wrong too: the retention is over only when our
+        clock and GitHub's both say so, and when no run of the session is seen to have changed since.
+        """
         ledger = self.case.ledger
-        keep = datetime.timedelta(days=self.policy.retention_days)
-        return ledger is not None and bool(ledger.records) and self.sight.now - ledger.records[-1].at > keep
+        if ledger is None or not ledger.records or self.index.now is None:
+            return False
+        ends = min(self.sight.now, self.index.now) - datetime.timedelta(days=self.policy.retention_days)
+        return ledger.records[-1].at < ends and not rules_liveness.seen_since(self.case, self.sight, self.index, ends)
 
 
 def facts(case: model.Case, sight: model.Sight, index: Index, policy: model.Policy) -> Facts:

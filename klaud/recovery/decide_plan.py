@@ -28,10 +28,12 @@ CANCEL_REQUESTS = 4
 """Requests to end one run, at worst: cancel, verify, force, verify."""
 REOPEN_REQUESTS = 2
 """Requests to reopen one draft: a re-read and the write."""
+RIGHT_REQUESTS = 2
+"""Requests that ask for the rights of a sweep that will write: one for pull requests, one for runs."""
 FINISH_REQUESTS = 30
 """Requests of one session's ``finish``, at worst: evidence, report, labels, draft state, cancels."""
-BASE_REQUESTS = 6
-"""Requests that acting costs whatever it does: the last listing of klaud's runs and the first re-read."""
+BASE_REQUESTS = 6 + RIGHT_REQUESTS
+"""Requests that acting costs whatever it does: the rights, the last listing of klaud's runs and the first re-read."""
 
 
 def heads_wanted(snapshot: leases.Snapshot) -> tuple[str, ...]:
@@ -297,6 +299,25 @@ def _of_lease(case: model.Case, ref: str, oid: str, live: model.Liveness) -> mod
             action = model.Leave(why=f"run {run_id} is a zombie", code="in-hand", person="GitHub's support, or nobody")
             state = f"lease of a zombie: run {run_id}"
     return model.Verdict(case=case, row="lease", state=state, actions=(action,))
+
+
+def rights(verdicts: Iterable[model.Verdict]) -> tuple[model.Right, ...]:
+    """Return the rights that carrying out these verdicts takes, in the order in which they are asked for."""
+    found: set[model.Right] = set()
+    for action in (a for v in verdicts for a in v.actions):
+        match action:
+            case model.Leave() | model.Continue():
+                continue
+            case model.CloseDraft() | model.ReopenDraft():
+                found.add("pulls:write")
+            case model.CancelRun():
+                found.add("actions:write")
+            case model.Finish():
+                found |= {"pulls:write", "actions:write"}
+            case _:
+                pass
+        found.add("contents:write")
+    return tuple(right for right in model.RIGHTS if right in found)
 
 
 def closes(verdict: model.Verdict) -> bool:

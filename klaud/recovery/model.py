@@ -28,6 +28,11 @@ ROWS: tuple[Row, ...] = (
     "20",
 )  # fmt: skip
 
+Right: TypeAlias = Literal["contents:write", "pulls:write", "actions:write"]
+"""What a token must be allowed for a sweep to write: refs, pull requests, runs."""
+
+RIGHTS: tuple[Right, ...] = ("contents:write", "pulls:write", "actions:write")
+
 BLOCKING: frozenset[Row] = frozenset({"1", "1b", "4", "5", "9", "12", "13"})
 """Rows that block their session's family this sweep (9 and 12 only while they wait)."""
 

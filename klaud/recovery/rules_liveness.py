@@ -216,6 +216,17 @@ def finals_going(case: model.Case, index: Index) -> list[github.Run]:
     return [found[run_id] for run_id in sorted(found)]
 
 
+def seen_since(case: model.Case, sight: model.Sight, index: Index, since: datetime.datetime) -> bool:
+    """Tell whether GitHub shows a run of the session (its planner's too) that changed since then, or could not show it."""
+    if not isinstance(sight.listing, github.Listing) or not sight.listing.complete:
+        return True
+    ids, _ = session_runs(case, index)
+    planner = case.wave.partition(".")[0]
+    if planner.isdigit():
+        ids |= {int(planner)}
+    return any(run.updated_at >= since for run in index.runs(ids))
+
+
 def suspects(case: model.Case, sight: model.Sight, index: Index, policy: model.Policy) -> list[github.Run]:
     """Return the session's unfinished runs that have not changed for so long that their jobs should be looked at."""
     ids, planner = session_runs(case, index)

@@ -83,6 +83,8 @@ class _Sweep:
         if self.observer.forbidden:
             why = f"not permitted: {self.observer.forbidden[0]}"
             plan = msgspec.structs.replace(plan, stop=model.Stop(why=why, permission=self.observer.forbidden[0]))
+        if plan.stop is None and not self.report_only:
+            plan = self._permitted(plan)
         hands = {v.case.key + ("/lease" if v.row == "lease" else ""): Hand(v) for v in plan.verdicts}
         if plan.stop is not None:
             self.red.append(plan.stop.why)
@@ -116,6 +118,24 @@ class _Sweep:
             sight = self.observer.more(sight, wanted)
             thinking = decide_plan.Thinking(sight, self.parts.setting, self.parts.policy)
         return thinking
+
+    def _permitted(self, plan: model.Plan) -> model.Plan:
+        """Stop a plan whose first write would be refused sooner or later: half of a clean-up is worse than none.
+
+        Only a clear no stops it. What cannot be asked is found by the write itself.
+        """
+        for right in decide_plan.rights(plan.verdicts):
+            try:
+                if right == "contents:write":
+                    settle_refs.check_right(self.parts.refs, self.parts.names)
+                else:
+                    self.parts.gateway.check_right(right, self.parts.setting.candidate_workflow)
+            except errors.ForbiddenError as error:
+                why = f"not permitted: {error}"
+                return msgspec.structs.replace(plan, stop=model.Stop(why=why, permission=right))
+            except errors.RetryLaterError:
+                continue
+        return plan
 
     def _act(self, thinking: decide_plan.Thinking, hands: list[Hand]) -> set[int]:
         parts, sight = self.parts, thinking.sight

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from klaud.recovery.writer import Writer
 
 
+NOBODY = "0" * 16 + "-" + "0" * 16
+"""A candidate that no family and no subject hash to."""
+NO_OID = "0" * 39 + "1"
+"""An oid that no object has."""
+
+
 class RefSettler:
     """Writes the refs of one sweep. ``red`` collects refusals that would leak a lock behind a green job."""
 
@@ -254,6 +260,16 @@ class RefSettler:
         ref = self._names.observed()
         result = self._writer.push([self._put(ref, expected, record)])[ref]
         return "" if isinstance(result, ports.RefUpdated) else f"{ref} was not written: {type(result).__name__}"
+
+
+def check_right(refs: ports.RefStore, ref_names: names.RefNames) -> None:
+    """Raise ForbiddenError where the token may not push: begin a push of one update that no ref can answer to.
+
+    Over git the host judges the right when the push is begun, and nothing is sent. A store that cannot ask that way shows
+    nothing against the right.
+    """
+    nowhere = ref_names.lease("0.1", NOBODY)
+    refs.apply([ports.RefUpdate(nowhere, NO_OID, None)])
 
 
 def fenced(claim: leases.Claim, now: Any) -> leases.Claim:

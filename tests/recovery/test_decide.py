@@ -12,7 +12,7 @@ import pytest
 from klaud import names
 from klaud.github import model as github
 from klaud.leases import model as leases
-from klaud.recovery import decide, decide_cases, decide_facts, model
+from klaud.recovery import decide, decide_cases, decide_facts, decide_plan, model
 from tests.support.memory_cases import (
     AT,
     BOT,
@@ -63,6 +63,13 @@ def facts(one: model.Case | None = None, seen: model.Sight | None = None, **fiel
         counted={},
     )  # fmt: skip
     return dataclasses.replace(made, **fields)
+
+
+def aged(days: int, seconds: int = 0, **fields: Any) -> model.Sight:
+    """Return a sight so long after the records, by our clock and by GitHub's, in which no run is younger."""
+    now = AT + datetime.timedelta(days=days, seconds=seconds)
+    given = {"now": now, "own": run(99, created_at=now, **GOING), "listing": listing(), **fields}
+    return sight(**given)
 
 
 def changed(seen: github.PullDetail, **fields: Any) -> github.PullDetail:
@@ -163,10 +170,10 @@ ROWS: list[tuple[str, str, decide_facts.Facts, str]] = [
     ("row_7b", "pending", facts(FULL, outcome=OUTCOME, pending=("close-draft",)), ""),
     ("row_7b", "settled", facts(FULL, outcome=OUTCOME), "7b cancel-run release-claim leave:settled"),
     ("row_7b", "old, and something is left",
-     facts(FULL, sight(now=AT + datetime.timedelta(days=31)), outcome=OUTCOME), "7b cancel-run release-claim leave:settled"),
+     facts(FULL, aged(31), outcome=OUTCOME), "7b cancel-run release-claim leave:settled"),
     ("row_7b", "young, and nothing is left", facts(case(ledger=ledger()), outcome=OUTCOME), "7b leave:settled"),
     ("row_7b", "old, and nothing is left",
-     facts(case(ledger=ledger()), sight(now=AT + datetime.timedelta(days=31)), outcome=OUTCOME), ""),
+     facts(case(ledger=ledger()), aged(31), outcome=OUTCOME), ""),
     ("row_8_9_10", "no final", facts(FULL, pull=DRAFT), ""),
     ("row_8_9_10", "no draft", facts(FULL, finals=(GREEN,)), ""),
     ("row_8_9_10", "closed", facts(FULL, pull=draft(is_open=False), finals=(GREEN,)), ""),
@@ -260,10 +267,10 @@ ROWS: list[tuple[str, str, decide_facts.Facts, str]] = [
     ("row_20", "a branch", facts(case(branch=HEAD)), ""),
     ("row_20", "an open draft", facts(case(pulls=(DRAFT,))), ""),
     ("row_20", "nothing", facts(case(stray_runs=(SMOKING,))), "20 cancel-run leave:nothing-left"),
-    ("row_20", "a young ledger", facts(case(ledger=ledger()), sight(now=AT + datetime.timedelta(days=30))),
+    ("row_20", "a young ledger", facts(case(ledger=ledger()), aged(30)),
      "20 leave:nothing-left"),
     ("row_20", "an old ledger",
-     facts(case(ledger=ledger(), stray_runs=(SMOKING,)), sight(now=AT + datetime.timedelta(days=30, seconds=1))),
+     facts(case(ledger=ledger(), stray_runs=(SMOKING,)), aged(30, 1)),
      "20 cancel-run delete-ref"),
 ]  # fmt: skip
 
@@ -480,7 +487,7 @@ def test_a_tombstone_is_written_once(stone: str, has_branch: bool, has_claim: bo
 
 def test_an_archived_ledger_names_its_copy() -> None:
     """By the session's key and the ledger's tip."""
-    decided = decide.row_20(facts(case(ledger=ledger()), sight(now=AT + datetime.timedelta(days=31))))
+    decided = decide.row_20(facts(case(ledger=ledger()), aged(31)))
     assert decided is not None
     assert decided.actions == (
         model.DeleteRef(
@@ -488,6 +495,70 @@ def test_an_archived_ledger_names_its_copy() -> None:
             archive=names.RefNames("refs/klaud").archive("session", KEY, "o" * 40),
         ),
     )  # fmt: skip
+
+
+LATER = AT + datetime.timedelta(days=31)
+AGES: list[tuple[str, model.Sight, bool]] = [
+    ("by both clocks", aged(31), True),
+    ("to the second", aged(30), False),
+    ("by our own clock only", aged(31, own=run(99, created_at=AT, **GOING)), False),
+    ("by GitHub's clock only", aged(31, now=AT), False),
+    ("GitHub's clock was not seen", aged(31, own=None), False),
+    ("the runs could not be listed", aged(31, listing=model.Unread("runs", "502")), False),
+    ("the runs were cut", aged(31, listing=listing(complete=False)), False),
+    ("its run changed since", aged(31, listing=listing(run(60, updated_at=LATER))), False),
+    ("its run changed at the very end",
+     aged(31, listing=listing(run(60, updated_at=AT + datetime.timedelta(days=1)))), False),
+    ("its planner's run changed since", aged(31, listing=listing(run(50, updated_at=LATER))), False),
+    ("its run is as old", aged(31, listing=listing(run(60), run(50))), True),
+    ("another run changed since", aged(31, listing=listing(run(61, updated_at=LATER))), True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "old"), [row[1:] for row in AGES], ids=[row[0] for row in AGES])
+def test_when_the_retention_is_over(seen: model.Sight, old: bool) -> None:
+    """Whoever dated the records may have had a wrong clock, and so may we: GitHub must not show anything younger."""
+    assert facts(case(ledger=ledger()), seen).is_old is old
+    assert not facts(case(ledger=leases.Ledger("l", "o", ())), seen).is_old
+    assert not facts(case(), seen).is_old
+
+
+def test_the_retention_of_a_session_without_a_planners_run() -> None:
+    """A laptop's wave is no number: its own runs and clocks decide."""
+    one = case(wave="local-0123456789abcdef", ledger=ledger())
+    assert facts(one, aged(31)).is_old
+
+
+def test_archive_copies_go_with_their_ledger() -> None:
+    """Those that this ledger alone names, as they stand; another session's, unknown and moved ones stay."""
+    ref_names = names.RefNames("refs/klaud")
+
+    def copy(oid: str) -> str:
+        return ref_names.archive("branch", f"auto-{CANDIDATE}", oid)
+
+    done = leases.Effected(at=AT, seq=0, effect="archive-branch", result="done", oid="1" * 40)
+    begun = leases.Intent(at=AT, seq=1, effect="archive-branch", oids=("2" * 40,))
+    end = leases.Outcome(at=AT, outcome="failed", head="3" * 40)
+    pushed = leases.Effected(at=AT, seq=2, effect="push-work", result="done", oid="4" * 40)
+    one = case(ledger=ledger(done, begun, end, pushed))
+    stands = {copy(c * 40): c * 40 for c in "1245"} | {copy("3" * 40): "9" * 40}
+    other = leases.Ledger(f"refs/klaud/sessions/51.1-{CANDIDATE}", "p" * 40, ledger(begun).records)
+    foreign = leases.Ledger(f"refs/klaud/sessions/51.1-{'f' * 33}", "p" * 40, ledger(done).records)
+    bad = leases.Quarantined(other.ref, "p" * 40, "no record")
+
+    def gone(*ledgers: leases.Ledger | leases.Quarantined) -> list[str]:
+        assert one.ledger is not None
+        known = {"l": one.ledger, **{found.ref: found for found in ledgers}}
+        snapshot = msgspec.structs.replace(sight().snapshot, archives=stands, ledgers=known)
+        decided = decide.row_20(facts(one, aged(31, snapshot=snapshot)))
+        assert decided is not None
+        return [a.oid[0] for a in decided.actions if isinstance(a, model.DeleteRef) and not a.archive]
+
+    assert gone() == ["1", "2"]
+    assert gone(other) == ["1"]
+    assert gone(foreign) == ["1", "2"]
+    assert gone(bad) == []
+    assert decide_cases.copies(case(), sight().snapshot, "refs/klaud") == {}
 
 
 def test_a_verdict_has_all_that_its_row_said() -> None:
@@ -500,3 +571,22 @@ def test_a_verdict_has_all_that_its_row_said() -> None:
     )
     nobody = dataclasses.replace(facts(FULL), live=None)  # type: ignore[arg-type]
     assert words(decide.decide_case(nobody)) == "unmatched leave:unmatched"
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        (model.Leave(why="w", code="alive"), ()),
+        (model.Continue(why="w", wave="1.1", candidate="c", on=()), ()),
+        (RELEASE, ("contents:write",)),
+        (model.CancelRun(why="w", run_id=1), ("contents:write", "actions:write")),
+        (model.ReopenDraft(why="w", number=1, head=HEAD), ("contents:write", "pulls:write")),
+        (model.CloseDraft(why="w", number=1, head=HEAD, branch="b", created_at=AT), ("contents:write", "pulls:write")),
+        (model.Finish(why="w", wave="1.1", candidate="c", number=1, as_="failed"), model.RIGHTS),
+    ],
+)
+def test_rights_that_an_action_takes(action: model.Action, expected: tuple[model.Right, ...]) -> None:
+    """Whatever is written, its end is written to refs; nothing takes no right."""
+    verdict = model.Verdict(case=case(), row="14", state="s", actions=(model.Leave(why="w", code="alive"), action))
+    assert decide_plan.rights([verdict]) == expected
+    assert decide_plan.rights([]) == ()

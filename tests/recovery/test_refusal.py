@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from klaud import errors
+from klaud.recovery import model, run
 from tests.support import memory_invariants
 from tests.support.memory_forerunner import Forerunner
 from tests.support.memory_scenes import Scene
@@ -15,8 +16,6 @@ from tests.support.memory_world import Call, Spoil
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from klaud.recovery import model
 
 
 def untouched(scene: Scene, sweep: Callable[[], model.Report]) -> model.Report:
@@ -115,34 +114,83 @@ def test_refs_cannot_be_read() -> None:
         assert (report.totals.pushes, report.totals.writes, report.sessions) == (0, (), ())
 
 
-def test_contents_write_is_missing() -> None:
-    """A token that may not push changes nothing, and says so."""
-    scene = STANDARD["abandoned_among_others"][1]().scene
+WRITERS = ("abandoned_among_others", "merged", "final_run_wrong", "commented_by_a_person", "closed_by_klaud")
+"""Scenes whose sweeps write in different ways."""
+
+
+def asked_by(name: str) -> list[str]:
+    """Return the rights that a scene's sweep asks for when it has them all."""
+    scene = STANDARD[name][1]().scene
     scene.begin()
-    scene.world.denied.add("contents:write")
-    before = memory_invariants.digest(scene)
+    first = len(scene.world.calls)
+    scene.sweep()
+    calls = scene.world.calls[first:]
+    asked = [str(c.args[0]) for c in calls if c.name == "check_right"]
+    return [*asked, "contents:write"] if any(c.name == "refs.apply" for c in calls) else asked
+
+
+@pytest.mark.parametrize("right", model.RIGHTS)
+def test_l77_a_write_right_is_missing(right: str) -> None:
+    """Found before the first write: literally nothing is written, the sweep is red, the right is named."""
+    needing = [name for name in WRITERS if right in asked_by(name)]
+    assert needing
+    for scene in [*(STANDARD[name][1]().scene for name in needing), Forerunner().scene]:
+        scene.world.denied.add(right)
+        report = untouched(scene, scene.sweep)
+        assert right in report.stopped
+        assert any(right in reason for reason in report.red)
+        scene.world.denied.clear()
+        scene.next_run()
+        assert scene.sweep().red == ()
+
+
+def test_only_the_rights_that_are_needed_are_asked_for() -> None:
+    """A sweep without work asks for none; one without a draft to close does not ask for pull requests."""
+    assert asked_by("alive") == []
+    assert asked_by("claim_only") == ["contents:write"]
+    assert asked_by("commented_by_a_person") == ["actions:write", "contents:write"]
+    assert asked_by("abandoned") == ["pulls:write", "actions:write", "contents:write"]
+
+
+def test_a_right_that_cannot_be_asked_for_is_found_by_the_write() -> None:
+    """A failed question is no no: the sweep goes on."""
+    scene = STANDARD["abandoned"][1]().scene
+    scene.world.rules.append(lambda call: Spoil.FAIL if call.name == "check_right" else None)
     report = scene.sweep()
-    after = memory_invariants.digest(scene)
-    assert after["refs"] == before["refs"]
-    assert after["pulls"] == before["pulls"]
-    assert any("contents:write" in reason for reason in report.red)
+    assert report.red == ()
+    assert report.totals.writes
 
 
-@pytest.mark.parametrize("right", ["actions:write", "pulls:write"])
-def test_l77_clean_up_gets_403(right: str) -> None:
-    """Red, named, and nothing pretends to be released: claims and branches stand, drafts are open."""
+class Careless(run._Sweep):
+    """A broken twin: it begins without asking whether it may."""
+
+    def _permitted(self, plan: model.Plan) -> model.Plan:
+        return plan
+
+
+def test_a_sweep_that_does_not_ask_first_is_caught() -> None:
+    """It writes leases and claims before it finds out that it may close nothing."""
+    scene = STANDARD["abandoned"][1]().scene
+    scene.world.denied.add("pulls:write")
+    with pytest.raises(AssertionError):
+        untouched(scene, Careless(scene.parts(), report_only=False, parked_on=None).run)
+
+
+@pytest.mark.parametrize("call_name", ["cancel_run", "close_pull", "comment"])
+def test_l77_clean_up_gets_403(call_name: str) -> None:
+    """A right that is lost meanwhile: red, named, and nothing pretends to be released; claims and branches stand."""
     built = STANDARD["abandoned_among_others"][1]()
     scene = built.scene
     scene.begin()
-    scene.world.denied.add(right)
+    scene.world.rules.append(lambda call: Spoil.FORBID if call.name == call_name else None)
     before = memory_invariants.digest(scene)
     report = scene.sweep()
     after = memory_invariants.digest(scene)
-    assert any(right in reason for reason in report.red)
+    assert any("the token lacks" in reason for reason in report.red)
     assert {n: p[:5] for n, p in after["pulls"].items()} == {n: p[:5] for n, p in before["pulls"].items()}
     assert set(before["refs"]) <= set(after["refs"])
     assert not any("/leases/" in ref for ref in after["refs"])
-    scene.world.denied.clear()
+    scene.world.rules.clear()
     scene.next_run()
     assert scene.sweep().red == ()
     assert memory_invariants.violations(built) == []
@@ -164,8 +212,6 @@ def test_paused() -> None:
     """The kill switch: observation goes on, nothing is written, the report says why."""
     scene = STANDARD["abandoned"][1]().scene
     scene.begin()
-    from klaud.recovery import run  # noqa: PLC0415 - the loop itself, handed a paused world
-
     before = memory_invariants.digest(scene)
     report = run.sweep(scene.parts(paused="KLAUD_PAUSED is set"))
     assert memory_invariants.digest(scene) == before
@@ -182,8 +228,6 @@ def test_the_rate_limit_keeps_its_reserve() -> None:
     scene.begin()
     scene.client("sweep")
     scene.gateway.remaining = scene.policy.reserve + 30
-    from klaud.recovery import run  # noqa: PLC0415 - the loop itself, with a gateway near its limit
-
     report = run.sweep(scene.parts())
     closed = [p for p in scene.world.state.pulls.values() if not p.open]
     assert 0 < len(closed) < 5

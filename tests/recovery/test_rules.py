@@ -403,12 +403,12 @@ def test_costs_and_budget() -> None:
     free = verdict("19", model.ReleaseClaim(why="w", ref="r", oid="o"), key="free")
     made = [finish, close, cancel, free]
     assert [decide_plan.cost(v) for v in made] == [30, 5, 4, 0]
-    assert decide_plan._within_budget(made, None, 200) == (made, 45)
-    assert decide_plan._within_budget(made, 245, 200) == (made, 45)
-    kept, worst = decide_plan._within_budget(made, 244, 200)
-    assert worst == 45
+    assert decide_plan._within_budget(made, None, 200) == (made, 47)
+    assert decide_plan._within_budget(made, 247, 200) == (made, 47)
+    kept, worst = decide_plan._within_budget(made, 246, 200)
+    assert worst == 47
     assert [decide_plan.cost(v) for v in kept] == [0, 5, 4, 0]
-    kept, _ = decide_plan._within_budget(made, 210, 200)
+    kept, _ = decide_plan._within_budget(made, 212, 200)
     assert [decide_plan.cost(v) for v in kept] == [0, 0, 4, 0]
     assert decide_plan._within_budget([free], 0, 200) == ([free], 0)
     assert [decide_plan.closes(v) for v in made] == [True, True, False, False]

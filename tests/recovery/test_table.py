@@ -36,7 +36,7 @@ DECISIONS = {
     "branch_without_draft": ["delete-ref", "release-claim", "write-outcome"],
     "branch_with_unknown_head": ["release-claim", "leave:unknown-head"],
     "claim_only": ["release-claim"],
-    "old_ledger": ["delete-ref"],
+    "old_ledger": ["delete-ref", "delete-ref"],
 }  # fmt: skip
 """What each scene's main session gets, in order."""
 

@@ -338,3 +338,12 @@ class GatewayContract:
         gateway = scene.connect()
         gateway.account()
         assert gateway.rate_limit.remaining is not None
+
+    def test_G31_asking_for_a_right_does_nothing(self, scene: Scene) -> None:
+        gateway = scene.connect()
+        runs = gateway.runs().items
+        gateway.check_right("pulls:write")
+        gateway.check_right("actions:write", "work.yml")
+        gateway.check_right("actions:write", "no-such.yml")
+        assert (gateway.open_pulls().items, gateway.runs().items) == ((), runs)
+        assert list(gateway.writes) == []

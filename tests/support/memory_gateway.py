@@ -80,6 +80,13 @@ class MemoryGateway:
             "repository", (), "GET /repos/{owner}/{repo}", "metadata:read", lambda _: self._world.repository
         )
 
+    def check_right(self, right: ports.WriteRight, workflow: str = "") -> None:
+        """Raise where the token lacks a right."""
+        endpoint = "POST /repos/{owner}/{repo}/pulls"
+        if right == "actions:write":
+            endpoint = "POST /repos/{owner}/{repo}/actions/workflows/{workflow_id}/dispatches"
+        self._read("check_right", (right, workflow), endpoint, right, lambda _: None)
+
     # -- runs
     def run(self, run_id: int) -> model.Run | model.Missing:
         """Return one run."""

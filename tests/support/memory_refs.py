@@ -90,7 +90,6 @@ class MemoryRefStore:
         """Send all updates in one push."""
         if not updates:
             return []
-        self._pushes += 1
         with self._world.call("refs.apply", (tuple(updates), atomic), write=True, client=self._client) as (_, spoil):
             if spoil is Spoil.FORBID or "contents:write" in self._world.denied:
                 raise errors.ForbiddenError("push refused: the token lacks contents:write")
@@ -99,6 +98,7 @@ class MemoryRefStore:
             if spoil is Spoil.REFUSE:
                 return [gateway.RefRejected(u.ref, "refused by a rule") for u in updates]
             results = self._judge(updates)
+            self._pushes += any(isinstance(r, gateway.RefUpdated) for r in results)
             if atomic and any(not isinstance(r, gateway.RefUpdated) for r in results):
                 return [r if not isinstance(r, gateway.RefUpdated) else self._unmoved(r.ref) for r in results]
             for update, result in zip(updates, results, strict=True):

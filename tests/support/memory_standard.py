@@ -277,9 +277,12 @@ def claim_only() -> Built:
 
 @standard("20")
 def old_ledger() -> Built:
-    """Nothing but a ledger older than the retention."""
+    """Nothing but a ledger older than the retention, and the archive copy of the branch that it had."""
     scene = Scene()
     made = scene.session("old", branch=False, claim=False)
+    oid = scene.world.commit("old work", parent=scene.world.main, author=scene.world.bot)
+    scene.world.move_ref(scene.names.archive("branch", f"auto-{made.candidate}", oid), oid, by=scene.world.bot)
+    scene.ledger(made, leases.Effected(at=scene.world.time, seq=7, effect="archive-branch", result="done", oid=oid))
     scene.world.advance(40 * 86400)
     scene.started = scene.world.time
     return Built(scene, made)
