@@ -36,7 +36,7 @@ $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.test
-	$(PIP) install --constraint constraints.txt --editable '.[demo,test,lint]'
+	$(PIP) install --constraint constraints.txt --editable '.[agent,encoder,demo,test,lint]'
 	@touch $@
 
 clean:
