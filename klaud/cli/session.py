@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import signal
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from klaud import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from klaud.cli import live
     from klaud.leases import model as leases
     from klaud.session import model, rules_coverage, run
+
+Room: TypeAlias = Literal["free", "full", "unknown", "not-asked"]
 
 BRIEF_BYTES = 1_048_576
 """A brief: ids and a small change."""
@@ -59,7 +63,8 @@ def session(  # noqa: PLR0917 - a verb's options
     place = brief if brief is not None else _handed(config, wave, candidate, out)
     told = _read_brief(place)
     beside = place.resolve().parent / f"baseline-{told.candidate}.json"
-    with _host(config, told.benchmark, bundle or beside, report, told.candidate) as host, _private_folder() as folder:
+    named = _Named(told.benchmark, told.candidate, told.targets)
+    with _host(config, named, bundle or beside, report) as host, _private_folder() as folder:
         end = run.run_session(host, told, folder=folder, claim=claim)
     _say(report, _words(end))
 
@@ -87,7 +92,7 @@ def finish(  # noqa: PLR0917 - a verb's options
             _log(f"the wave's files are not at hand: {error}")  # what needs them says so itself
     benchmark = _read_brief(place).benchmark if place is not None else ""
     folder = place.resolve().parent if place is not None else Path()
-    with _host(config, benchmark, bundle or folder / f"baseline-{candidate}.json", report, candidate) as host:
+    with _host(config, _Named(benchmark, candidate), bundle or folder / f"baseline-{candidate}.json", report) as host:
         answer = run.finish_session(host, wave, candidate)
     _say(report, _words(answer if isinstance(answer, run.NotOurs) else run.Ended(answer, None)))
 
@@ -166,9 +171,36 @@ def _read_brief(path: Path) -> model.Brief:
         raise errors.InputError(message) from None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Named:
+    """What a session is about: the benchmark's name (empty: the only one), the candidate, the targets its family runs on."""
+
+    benchmark: str
+    candidate: str
+    targets: tuple[str, ...] = ()
+
+
+def _room(opened: live.Live, targets: tuple[str, ...]) -> Callable[[], Room]:
+    """Return what asks the configured provider, each time anew, whether the targets have room."""
+    from klaud import feeds
+    from klaud.planner import capacity, decide
+
+    def ask() -> Room:
+        figures = capacity.ask(
+            opened.config.planner.capacity,
+            root=Path(),
+            web=feeds.Web(clock=opened.clock),
+            key=os.environ.get(capacity.KEY_VARIABLE, ""),
+        )
+        found = decide.capacity(targets, figures)
+        return "full" if found == "busy" else found
+
+    return ask
+
+
 @contextlib.contextmanager
-def _host(config: Path | None, benchmark: str, bundle: Path, report: Path | None, name: str) -> Iterator[run.Host]:
-    """Build what a session acts with; SIGTERM asks it to end. Logs are kept beside ``report``, ``name`` in their names."""
+def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None) -> Iterator[run.Host]:
+    """Build what a session acts with; SIGTERM asks it to end. Logs are kept beside ``report``."""
     from klaud import config as configs
     from klaud.baselines import schema
     from klaud.cli import live
@@ -182,6 +214,7 @@ def _host(config: Path | None, benchmark: str, bundle: Path, report: Path | None
     if opened.me is None:
         message = "GITHUB_RUN_ID is not set: a session needs a workflow run that others can see"
         raise errors.InputError(message)
+    benchmark, name = named.benchmark, named.candidate
     if not benchmark and len(opened.config.benchmarks) == 1:
         benchmark = opened.config.benchmarks[0].name
     chosen = opened.config.benchmark(benchmark)
@@ -204,7 +237,7 @@ def _host(config: Path | None, benchmark: str, bundle: Path, report: Path | None
         def open_refs(place: Path, shallow: frozenset[str]) -> ports.RefStore:
             return refs.GitRefStore(
                 url=opened.place.git_url,
-                token=opened.place.token,
+                token=opened.credential,
                 identity=refs.Identity(*opened.config.identity()),
                 clock=opened.clock,
                 object_store=stack.enter_context(folders.objects_of(place)),
@@ -241,13 +274,14 @@ def _host(config: Path | None, benchmark: str, bundle: Path, report: Path | None
             holder=opened.me,
             identity=opened.config.identity(),
             git_url=opened.place.git_url,
-            token=opened.place.token,
+            token=opened.credential if isinstance(opened.credential, str) else opened.credential(),
             open_refs=open_refs,
             open_store=open_store,
             target=tools.Target(
                 workflows=chosen.workflows,
                 scope=chosen.edit_scope,
                 points=loaded.points if isinstance(loaded, rules_coverage.Frozen) else (),
+                capacity=_room(opened, named.targets),
             ),
             paused=lambda: paused,
             cancelled=stop.is_set,

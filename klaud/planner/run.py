@@ -162,6 +162,7 @@ class _Chosen:
             change=candidate.change,
             bundle=digest,
             claim=claim,
+            targets=candidate.targets,
         )
         self.decisions.append(
             model.Decision(

@@ -30,7 +30,8 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ``benchmark`` names an entry of ``benchmarks:`` in the configuration. ``subject`` is the canonical text whose hash is
     in the candidate's id; ``change`` what the candidate source proposes, as key path -> new value (data, not an order).
     ``bundle`` is the digest of the frozen baseline's evidence bundle (``sha256:<hex>``), which lies beside this file as
-    ``baseline-<candidate>.json``; ``claim`` the oid of the claim that the planner made for this candidate.
+    ``baseline-<candidate>.json``; ``claim`` the oid of the claim that the planner made for this candidate. ``targets``: what
+    the family's matrix runs on, as the capacity provider names it.
     """
 
     version: int = 1
@@ -44,6 +45,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     change: dict[str, Any] = {}
     bundle: str = ""
     claim: str = ""
+    targets: tuple[str, ...] = ()
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
