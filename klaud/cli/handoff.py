@@ -66,9 +66,9 @@ def _open(config: Path | None) -> lives.Live:
     from klaud.github import model as github
     from klaud.github import rest
 
-    where = lives.place()
+    where, ticking = lives.place(), clock.SystemClock()
     gateway = rest.RestGateway(
-        repository=where.repository, token=where.token, api_url=where.api_url, clock=clock.SystemClock()
+        repository=where.repository, token=lives.credential(where, ticking), api_url=where.api_url, clock=ticking
     )
     raw = gateway.contents(configs.PLACE, gateway.repository().default_branch, CONFIG_BYTES)
     if isinstance(raw, github.Missing):

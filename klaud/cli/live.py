@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from klaud import config as configs
+    from klaud.github import app as apps
     from klaud.github import refs as git_refs
     from klaud.github import rest
     from klaud.leases import model as records
@@ -41,6 +42,8 @@ class Place:
     wave: str
     token: str = dataclasses.field(repr=False)
     record_key: bytes | None = dataclasses.field(repr=False)
+    app: tuple[str, str] | None = dataclasses.field(default=None, repr=False)
+    """An app's id and private key, where these are given and no token is."""
 
     @property
     def git_url(self) -> str:
@@ -65,6 +68,7 @@ class Live:
     gateway: rest.RestGateway
     refs: git_refs.GitRefStore
     store: stores.LeaseStore
+    credential: str | apps.AppToken = dataclasses.field(default="", repr=False)
 
     @property
     def repository(self) -> str:
@@ -89,10 +93,13 @@ def place(environ: Mapping[str, str] | None = None) -> Place:
             advice="Set GITHUB_REPOSITORY to owner/name (Actions does) and run the command again; nothing was written.",
         )
     token = env.get("KLAUD_TOKEN") or env.get("GITHUB_TOKEN", "")
-    if not token:
+    app = (env.get("KLAUD_APP_ID", ""), env.get("KLAUD_APP_KEY", ""))
+    by_app = all(app) and not env.get("KLAUD_TOKEN")
+    if not token and not by_app:
         raise errors.InputError(
             "neither KLAUD_TOKEN nor GITHUB_TOKEN is set: GitHub cannot be asked",
-            advice="Hand in a token in KLAUD_TOKEN (a read-only one is enough for --report); nothing was written.",
+            advice="Hand in a token in KLAUD_TOKEN (a read-only one is enough for --report), or an app's id and key in "
+            "KLAUD_APP_ID and KLAUD_APP_KEY; nothing was written.",
         )
     run, attempt = _number(env, "GITHUB_RUN_ID"), _number(env, "GITHUB_RUN_ATTEMPT") or 1
     me = None
@@ -105,7 +112,8 @@ def place(environ: Mapping[str, str] | None = None) -> Place:
         server_url=_address(env, "GITHUB_SERVER_URL", GITHUB_SERVER),
         me=me,
         wave=f"{run}.{attempt}" if run else f"local-{secrets.token_hex(8)}",
-        token=token,
+        token="" if by_app else token,
+        app=app if by_app else None,
         record_key=key.encode() if key else None,
     )
 
@@ -117,6 +125,16 @@ def load_config(path: Path | None = None) -> configs.Config:
     return configs.load(path or Path(os.environ.get("KLAUD_CONFIG", CONFIG_PATH)))
 
 
+def credential(where: Place, clock: clocks.Clock) -> str | apps.AppToken:
+    """Return what requests are signed with: a token, or an app that mints and renews one (nothing is sent yet)."""
+    if where.app is None:
+        return where.token
+    from klaud.github import app as apps
+
+    app_id, key = where.app
+    return apps.AppToken(app_id=app_id, key=key, repository=where.repository, api_url=where.api_url, clock=clock)
+
+
 def open_live(config_path: Path | None = None, *, clock: clocks.Clock | None = None) -> Live:
     """Load the configuration and build the live objects; nothing is sent yet."""
     from klaud.github import refs as git_refs
@@ -126,16 +144,18 @@ def open_live(config_path: Path | None = None, *, clock: clocks.Clock | None = N
     config = load_config(config_path)
     where = place()
     ticking = clock or clocks.SystemClock()
+    secret = credential(where, ticking)
     ref_names = names.RefNames(config.refs_prefix)
     refs = git_refs.GitRefStore(
-        url=where.git_url, token=where.token, identity=git_refs.Identity(*config.identity()), clock=ticking
+        url=where.git_url, token=secret, identity=git_refs.Identity(*config.identity()), clock=ticking
     )
     return Live(
         config=config,
         place=where,
         clock=ticking,
         names=ref_names,
-        gateway=rest.RestGateway(repository=where.repository, token=where.token, api_url=where.api_url, clock=ticking),
+        credential=secret,
+        gateway=rest.RestGateway(repository=where.repository, token=secret, api_url=where.api_url, clock=ticking),
         refs=refs,
         store=stores.LeaseStore(
             refs=refs, names=ref_names, repository=where.repository, clock=ticking, key=where.record_key

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dulwich import pack
 
     from klaud import clock as clocks
+    from klaud.github import app
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class GitRefStore:
         self,
         *,
         url: str,
-        token: str,
+        token: str | app.AppToken,
         identity: Identity,
         clock: clocks.Clock,
         object_store: stores.BaseObjectStore | None = None,
@@ -95,6 +96,9 @@ class GitRefStore:
     def traffic(self) -> int:
         """Bytes sent and received so far, without HTTP headers."""
         return self._traffic
+
+    def _secret(self) -> str:
+        return self._token if isinstance(self._token, str) else self._token()
 
     # -- reads
     def list(self, prefixes: Sequence[str]) -> Mapping[str, str]:
@@ -194,7 +198,7 @@ class GitRefStore:
 
     def _read(self, ask: Callable[[gitwire.Conversation], T], what: str) -> T:
         def attempt() -> T:
-            with gitwire.Conversation(self._url, self._token) as talk:
+            with gitwire.Conversation(self._url, self._secret()) as talk:
                 try:
                     return ask(talk)
                 except gitwire.PackTooLargeError:
@@ -276,7 +280,7 @@ class GitRefStore:
                 if update.ref not in judged
             }
 
-        with gitwire.Conversation(self._url, self._token) as talk:
+        with gitwire.Conversation(self._url, self._secret()) as talk:
             try:
                 answer = talk.send_pack(b"", choose, self._pack, progress=talk.note, atomic=atomic)  # type: ignore[arg-type]
                 said = dict(answer.ref_status or {})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from klaud import clock as clocks
-    from klaud.github import gateway
+    from klaud.github import app, gateway
 
 REPO = "/repos/{owner}/{repo}"
 GRAPHQL = "/graphql"
@@ -43,7 +43,7 @@ class RestGateway:
         self,
         *,
         repository: str,
-        token: str,
+        token: str | app.AppToken,
         api_url: str = "https://api.github.com",
         clock: clocks.Clock,
         policy: retry.Policy | None = None,

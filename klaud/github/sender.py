@@ -24,7 +24,7 @@ import requests.adapters
 import urllib3.exceptions
 
 from klaud import errors
-from klaud.github import decode_errors, model, retry
+from klaud.github import app, decode_errors, model, retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -115,11 +115,23 @@ class _Exchange:
         """Keep the session: it belongs to the sender."""
 
 
+def _auth(token: str | app.AppToken) -> github.Auth.Token | None:
+    if isinstance(token, app.AppToken):
+        return app.RenewedAuth(token)
+    return github.Auth.Token(token) if token else None
+
+
 class Sender:
     """Requests to one API with one token."""
 
     def __init__(
-        self, *, token: str, api_url: str, clock: clocks.Clock, policy: retry.Policy, spacing: float = SPACING
+        self,
+        *,
+        token: str | app.AppToken,
+        api_url: str,
+        clock: clocks.Clock,
+        policy: retry.Policy,
+        spacing: float = SPACING,
     ) -> None:
         """``spacing``: seconds between two writes."""
         self._clock = clock
@@ -132,7 +144,7 @@ class Sender:
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)
         self._github = github.Github(
-            auth=github.Auth.Token(token) if token else None,
+            auth=_auth(token),
             base_url=api_url.rstrip("/"),
             user_agent="klaud",
             timeout=int(policy.request_timeout),
