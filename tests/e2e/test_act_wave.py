@@ -156,3 +156,30 @@ def test_a_label_releases_the_claim_and_writes_one_card_and_its_removal_writes_n
         assert [one.status for one in it.acts("klaud-handoff.yml")] == [0, 0], told(it)
         assert "klaud's again" in it.acts("klaud-handoff.yml")[1].log
         assert len([one for one in it.repository.issues[number].comments if "hands this draft over" in one.body]) == 1
+
+
+CALLER = """
+name: nightly
+on: {workflow_dispatch: {}}
+permissions: {}
+jobs:
+  wave:
+    permissions: {contents: read, pull-requests: read, actions: read}
+    uses: ./.github/workflows/klaud-plan.yml
+    with: {dry-run: true, cap: "1"}
+    secrets: inherit
+"""
+
+
+def test_another_workflow_calls_the_planner_by_reference(tmp_path: Path) -> None:
+    with world(tmp_path) as it:
+        it.hub.commit(demo_world.REPOSITORY, "main", {".github/workflows/nightly.yml": CALLER}, author="mira")
+        it.hub.handlers["nightly.yml"] = it.stage.handler
+        before, refs_before = len(writes(it, demo_world.BOT)), it.refs("refs/")
+        it.hand.dispatch("nightly.yml", "main", {})
+        it.settle()
+        (one,) = it.stage.ran
+        assert one.status == 0, told(it)
+        assert "Run Main select" in one.log
+        assert "Run Main dispatch" not in one.log
+        assert (len(writes(it, demo_world.BOT)), it.refs("refs/")) == (before, refs_before)

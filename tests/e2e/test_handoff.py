@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from klaud import clock, fakehub, names
-from klaud.cli import demo_world
+from klaud.cli import demo_world, init
 from klaud.fakehub import jobs
 from klaud.fakehub import scene as scenes
 from klaud.github import rest
-from tests.e2e.test_act_wave import TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +59,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     scene = demo_world.scene(demo_world.publish_rows(tmp_path / "published", today), out)
     hub = scenes.build(scenes.Scene(scene), tmp_path / "hub")
     with hub, fakehub.serve(hub) as server:
-        handoff = {".github/workflows/klaud-handoff.yml": (TEMPLATES / "klaud-handoff.yml").read_text()}
+        handoff = {".github/workflows/klaud-handoff.yml": init.template("workflows/klaud-handoff.yml")}
         hub.commit(demo_world.REPOSITORY, "main", {**demo_world.configuration(server.url), **handoff}, author="mira")
         hub.handlers["klaud-handoff.yml"] = jobs.Command(
             (sys.executable, "-m", "klaud", "handoff", "--number", "${{ github.event.pull_request.number }}"),

@@ -162,9 +162,11 @@ class Stage:
 
 def used(file: Path) -> dict[str, str]:
     """Return the remote actions that a workflow uses and the shim of each; checkout is act's own."""
-    found = {}
+    found: dict[str, str] = {}
     for job in yaml.safe_load(file.read_text())["jobs"].values():
-        for step in job["steps"]:
+        if str(job.get("uses", "")).startswith("./"):
+            found |= used(file.parents[2] / job["uses"])
+        for step in job.get("steps", ()):
             name = step.get("uses", "")
             shim = name.partition("@")[0].rpartition("/")[2]
             if name and shim != "checkout":
