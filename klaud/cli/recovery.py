@@ -131,6 +131,7 @@ def setting(live: lives.Live) -> model.Setting:
         final_labels=frozenset(label for flow in flows for label in (flow.final_label, *flow.other_final_labels)),
         final_workflows=frozenset(flow.final for flow in flows),
         smoke_workflows=frozenset(flow.smoke for flow in flows if flow.smoke),
+        approval_labels=frozenset(flow.approval_label for flow in flows if flow.approval_label),
         candidate_workflow=config.candidate_workflow,
         prefix=live.names.prefix,
     )
@@ -172,7 +173,11 @@ def settling(live: lives.Live, started: records.SessionStarted, *, bundles: Path
                 clock=live.clock,
                 policy=live.config.session,
                 workflows=benchmark.workflows,
-                who=rules_touch.Who(bot=live.config.bot, ignored=live.config.ignored_actors),
+                who=rules_touch.Who(
+                    bot=live.config.bot,
+                    ignored=live.config.ignored_actors,
+                    approvals=tuple(filter(None, [benchmark.workflows.approval_label])),
+                ),
                 plan=schema.plan(benchmark),
                 frozen=frozen,
                 log=lambda text: typer.echo(text, err=True),

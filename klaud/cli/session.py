@@ -263,7 +263,11 @@ def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None)
             clock=opened.clock,
             policy=opened.config.session,
             workflows=chosen.workflows,
-            who=rules_touch.Who(bot=opened.config.bot, ignored=opened.config.ignored_actors),
+            who=rules_touch.Who(
+                bot=opened.config.bot,
+                ignored=opened.config.ignored_actors,
+                approvals=tuple(filter(None, [chosen.workflows.approval_label])),
+            ),
             plan=schema.plan(chosen),
             frozen=frozen,
             log=told.log,

@@ -115,6 +115,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     final_labels: frozenset[str] = frozenset({"full-sweep"})
     final_workflows: frozenset[str] = frozenset({"bench-final.yml"})
     smoke_workflows: frozenset[str] = frozenset({"bench-smoke.yml"})
+    approval_labels: frozenset[str] = frozenset()
     candidate_workflow: str = "klaud-candidate.yml"
     prefix: str = "refs/klaud"
 

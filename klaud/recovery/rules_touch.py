@@ -1,15 +1,13 @@
 """Has a person had this draft in hand? Pure rules; any sign protects, and what cannot be read in full is a sign.
 
-klaud and the ignored accounts are known by exact id, other bots by GitHub's own account type, never by a name. A deleted
-account is a person. Other bots touch by commit only. When someone takes the hand-off label off again, what happened on the
-timeline before that is forgotten; commits never are.
+Who is a person, and what on the timeline is an act of theirs, is ``leases.rules_touch``, which the session asks as well.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klaud import names
+from klaud.leases import rules_touch as rules
 from klaud.recovery import decide_cases, model
 
 if TYPE_CHECKING:
@@ -21,17 +19,15 @@ if TYPE_CHECKING:
 GHOST = "a deleted account"
 """How an account is named that no longer exists."""
 
-PASSIVE = frozenset(
-    {"mentioned", "subscribed", "unsubscribed", "cross-referenced", "referenced", "connected", "disconnected"}
-)
-"""Timeline entries that a person causes without acting on the draft; ``committed`` is judged by the commits themselves."""
+
+def people(setting: model.Setting) -> rules.Who:
+    """Return who counts as a person in this repository."""
+    return rules.Who(bot=setting.bot, ignored=tuple(setting.ignored), approvals=tuple(sorted(setting.approval_labels)))
 
 
 def is_person(account: github.Account | None, setting: model.Setting) -> bool:
     """Tell whether an account is neither klaud, nor ignored, nor a bot by GitHub's own word."""
-    if account is None:
-        return True
-    return account.id != setting.bot and account.id not in setting.ignored and account.type != "Bot"
+    return people(setting).person(account)
 
 
 def who(account: github.Account | None) -> str:
@@ -39,37 +35,22 @@ def who(account: github.Account | None) -> str:
     return account.login if account is not None else GHOST
 
 
-def given_back_at(events: Iterable[github.Event], setting: model.Setting) -> datetime.datetime | None:
-    """Return when a person last took the hand-off label off."""
-    times = [
-        e.at
-        for e in events
-        if e.kind == "unlabeled"
-        and e.detail == names.HANDOFF_LABEL
-        and e.actor is not None
-        and is_person(e.actor, setting)
-    ]
-    return max(times) if times else None
-
-
 def touches(
     detail: github.PullDetail, case: model.Case, runs: Iterable[github.Run], setting: model.Setting
 ) -> Iterator[model.Touch]:
     """Yield every sign of a person on a pull request: commits first, then its face, its timeline and its runs."""
-    since = given_back_at(detail.timeline.items, setting)
+    persons = people(setting)
+    since = rules.given_back_at(detail.timeline.items, persons)
     yield from _by_commits(detail, case, setting)
     pull = detail.pull
     if is_person(pull.author, setting):
         yield model.Touch(what="opened the pull request", who=who(pull.author), at=pull.created_at)
     if not detail.timeline.complete:
         yield model.Touch(what=f"the timeline could not be read in full ({detail.timeline.why_not})", who="somebody")
-    for event in detail.timeline.items:
-        if event.kind == "committed" or event.kind in PASSIVE or (since is not None and event.at <= since):
-            continue
-        if is_person(event.actor, setting):
-            yield model.Touch(what=event.kind, who=who(event.actor), at=event.at)
-    edited = pull.body_edited_at
-    if edited is not None and (since is None or edited > since) and is_person(pull.editor, setting):
+    for event in rules.acts(detail, persons):
+        yield model.Touch(what=event.kind, who=who(event.actor), at=event.at)
+    edited = rules.edited(pull, since, persons)
+    if edited is not None:
         yield model.Touch(what="edited title or body", who=who(pull.editor), at=edited)
     yield from _by_runs(runs, since, setting)
 

@@ -101,6 +101,8 @@ class Workflows(Section, frozen=True, kw_only=True):
     """The label that starts it. Exactly this one final-run label must be set for ``validated``."""
     other_final_labels: tuple[Text, ...] = ()
     """Labels that start it in another form; one of them beside ``final-label`` prevents ``validated``."""
+    approval_label: str = ""
+    """A label by which a person lets files that run be started; klaud takes it off after each push. Empty: never."""
     results_artifact: Text = "benchmark-results"
     """Name of the final run's artifact with ``results.json`` or ``results.jsonl``."""
     evaluations: Evaluations = Evaluations()
