@@ -8,6 +8,7 @@ the digest in the ledger). Everything is bounded: the artifact, the files in it,
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,12 @@ ARTIFACT_BYTES = 64 * 1024 * 1024
 
 ENTRIES = 5000
 """Files in it: two for each candidate of the largest wave that the configuration allows, and one more."""
+
+NAME = re.compile(r"klaud-wave-[1-9][0-9]{0,5}")
+"""What klaud-plan.yml calls such an artifact."""
+
+ATTEMPTS = 5
+"""Artifacts that are looked at: a job that is run again alone hands its wave on under a later attempt's name."""
 
 FILE_BYTES = 64 * 1024 * 1024
 """One unpacked file: the largest real bundle has 1 MB."""
@@ -57,20 +64,29 @@ def fetch(gateway: gateways.Gateway, wave: str, candidate: str, folder: Path) ->
         raise errors.InputError(message)
     wanted = artifact_name(wave)
     listing = gateway.artifacts(run.id)
-    found = [one for one in listing.items if one.name == wanted and not one.expired]
+    found = [one for one in listing.items if NAME.fullmatch(one.name) and not one.expired]
     if not found and not listing.complete:
         message = f"the artifacts of run {run.id} are not all listed: {listing.why_not}"
         raise errors.ReadFailedError(message)
     if not found:
         message = f"run {run.id} has no artifact {wanted} (any more)"
         raise errors.InputError(message)
-    newest = max(found, key=lambda one: one.id)
-    packed = gateway.download_artifact(newest.id, ARTIFACT_BYTES)
-    for name in (files.brief(candidate), files.bundle(candidate)):
-        files.write(folder, name, _member(packed, name, where=f"artifact {wanted} of run {run.id}"))
+    newest = sorted(found, key=lambda one: (one.name == wanted, one.id), reverse=True)[:ATTEMPTS]
+    for one in newest:
+        packed = gateway.download_artifact(one.id, ARTIFACT_BYTES)
+        where = f"artifact {one.name} of run {run.id}"
+        taken = {name: _member(packed, name, where=where) for name in (files.brief(candidate), files.bundle(candidate))}
+        lacking = [name for name, raw in taken.items() if raw is None]
+        if not lacking:
+            for name, raw in taken.items():
+                files.write(folder, name, raw or b"")
+            return
+    message = f"{where} has no {lacking[0]}"
+    raise errors.InputError(message)
 
 
-def _member(packed: bytes, name: str, *, where: str) -> bytes:
+def _member(packed: bytes, name: str, *, where: str) -> bytes | None:
+    """Return one file of a zip, None where it is not in it."""
     try:
         with zipfile.ZipFile(io.BytesIO(packed)) as archive:
             if len(archive.infolist()) > ENTRIES:
@@ -79,8 +95,7 @@ def _member(packed: bytes, name: str, *, where: str) -> bytes:
             with archive.open(name) as file:
                 raw = file.read(FILE_BYTES + 1)
     except KeyError:
-        message = f"{where} has no {name}"
-        raise errors.InputError(message) from None
+        return None
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         message = f"{where} is not a zip that klaud can read: {type(error).__name__}"
         raise errors.InputError(message) from None

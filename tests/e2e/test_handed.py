@@ -64,6 +64,13 @@ def test_the_newest_artifact_of_the_attempt_counts(world: World, tmp_path: Path)
     assert (tmp_path / "in" / f"candidate-{CANDIDATE}.json").read_bytes() == b'"newer"'
 
 
+def test_a_job_that_was_run_again_alone_has_handed_its_wave_on_under_a_later_name(world: World, tmp_path: Path) -> None:
+    world.publish({"selection.json": b"{}"})
+    world.publish(GOOD, "klaud-wave-2")
+    world.publish(GOOD, "klaud-wave-evil")
+    assert world.fetch(tmp_path / "in") == sorted(GOOD)
+
+
 def test_a_run_of_another_branch_is_not_believed(world: World, tmp_path: Path) -> None:
     world.publish(GOOD)
     world.run.head_branch = "feature"
