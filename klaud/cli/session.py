@@ -286,6 +286,7 @@ def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None)
                 scope=chosen.edit_scope,
                 points=loaded.points if isinstance(loaded, rules_coverage.Frozen) else (),
                 capacity=_room(opened, named.targets),
+                who=settling.who,
             ),
             paused=lambda: paused,
             cancelled=stop.is_set,

@@ -89,7 +89,7 @@ class Intent(Base, frozen=True, kw_only=True, tag="intent"):
 
     ``oids``: for a push, every oid about to be pushed as klaud's own. ``number``: pull request. ``digest``: SHA-256 of
     title and body as klaud renders them. ``marker``: what a dispatched run carries in its name. ``retry``: why a run is
-    started again; it is counted against a budget of its own.
+    started again; it is counted against a budget of its own. ``executable``: the push reaches files that run.
     """
 
     seq: int
@@ -103,6 +103,7 @@ class Intent(Base, frozen=True, kw_only=True, tag="intent"):
     digest: str = ""
     marker: str = ""
     retry: Literal["", "repair", "infrastructure"] = ""
+    executable: bool = False
 
 
 class Effected(Base, frozen=True, kw_only=True, tag="effect"):

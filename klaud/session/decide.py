@@ -120,12 +120,17 @@ NextStep: TypeAlias = Literal["park", "settle", "stop"]
 
 
 def after_turn(
-    end: model.TurnEnd, *, waits_on: tuple[int, ...], final_started: bool, claim_ours: bool | None
+    end: model.TurnEnd,
+    *,
+    waits_on: tuple[int, ...],
+    final_started: bool,
+    claim_ours: bool | None,
+    asks_person: bool = False,
 ) -> NextStep:
     """Return what follows a turn: ``park`` on runs, ``settle`` at once, or ``stop`` without any write.
 
     A final run that was started is waited for whatever the agent did afterwards; a smoke run is waited for only when the
-    turn ended in order, or because the job nears its limit or klaud is paused.
+    turn ended in order, or because the job nears its limit or klaud is paused. ``asks_person``: likewise for an approval.
     """
     if claim_ours is False or end.fault == "claim-lost":
         return "stop"
@@ -134,6 +139,6 @@ def after_turn(
     if final_started:
         return "park"
     in_order = end.status in {"completed", "paused"}
-    if in_order and (waits_on or end.fault in {"paused", "job-limit"}):
+    if in_order and (waits_on or asks_person or end.fault in {"paused", "job-limit"}):
         return "park"
     return "settle"

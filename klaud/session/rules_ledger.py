@@ -22,6 +22,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     ``oids``: every commit that klaud pushed or meant to push on the branch. ``head``: the newest one known to be pushed.
     ``number``: the draft. ``smoke_runs``: run ids of dispatched smoke runs. ``open_intents``: intents without an effect.
     ``index``: completed turns. ``agent_session``: the agent's own session id to resume, or empty.
+    ``executable``: a push of this session reached files that run.
     """
 
     started: leases.SessionStarted | None = None
@@ -48,6 +49,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     isolation: str = ""
     control_refused: int = 0
     control_spilled: int = 0
+    executable: bool = False
 
 
 def read(records: Sequence[leases.LedgerRecord]) -> View:
@@ -67,6 +69,25 @@ def done_effects(records: Iterable[leases.LedgerRecord]) -> frozenset[leases.Eff
         elif isinstance(record, leases.Effected) and record.result in {"done", "found"}:
             done.add(record.effect)
     return frozenset(done)
+
+
+def approval_is_fresh(records: Iterable[leases.LedgerRecord], label: str) -> bool:
+    """Tell whether an approval label that is set now was set after the newest push.
+
+    So it is where the draft was opened after that push, or where klaud has taken the label off, or found it off, since.
+    No clock is asked. A push whose answer was lost counts as one.
+    """
+    fresh = False
+    off: set[int] = set()
+    for record in records:
+        if isinstance(record, leases.Intent):
+            if record.effect == "push-work":
+                fresh = False
+            elif record.effect == "remove-label" and record.label == label:
+                off.add(record.seq)
+        elif isinstance(record, leases.Effected) and record.result in {"done", "found"}:
+            fresh = fresh or record.effect == "open-draft" or record.seq in off
+    return fresh
 
 
 class Diagnostics(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,4 +252,5 @@ class _Reader:
             isolation=self.isolation,
             control_refused=self.control[0],
             control_spilled=self.control[1],
+            executable=any(intent.executable for intent in mine),
         )

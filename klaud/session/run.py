@@ -305,7 +305,7 @@ class _Session:
             waiting = tools.Waiting(finals or tuple(desk.open_runs), "final-run" if finals else "smoke-run")
         following = decide.after_turn(
             turn, waits_on=waiting.on if waiting else (), final_started=bool(waiting and waiting.why == "final-run"),
-            claim_ours=self.book.claim_ours(),
+            claim_ours=self.book.claim_ours(), asks_person=desk.ended == "needs-approval" and bool(desk.approval_label),
         )  # fmt: skip
         if following == "stop":
             return Stopped(turn.fault or "claim-lost", turn)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from klaud import errors, names
 from klaud.github import model as hub
 from klaud.leases import model as leases
-from klaud.session import decide, decide_stop, journal, mcp, model, render
+from klaud.leases import rules_touch as touches
+from klaud.session import decide, decide_stop, journal, mcp, model, render, rules_ledger
 from klaud.session import ledger as ledgers
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from klaud import clock as clocks
     from klaud.baselines import model as baselines
     from klaud.github import gateway as ports
+    from klaud.session import rules_touch
     from klaud.session import work as works
 
 POINTS_A_PAGE = 25
@@ -42,6 +44,8 @@ class Target:
     scope: model.EditScope
     points: tuple[baselines.Point, ...] = ()
     capacity: Callable[[], Literal["free", "full", "unknown", "not-asked"]] | None = None
+    who: rules_touch.Who | None = None
+    """Who counts as a person; None: nobody can approve."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -86,7 +90,6 @@ class Desk:
         self._log = log
         self._journal = journal
         self._files: tuple[str, ...] = ()
-        self._executable = False
         self._tried = list(book.view.tried)
         self.waiting: Waiting | None = None
         self.open_runs: dict[int, Literal["final-run", "smoke-run"]] = {}
@@ -99,6 +102,11 @@ class Desk:
     def tried(self) -> tuple[leases.Attempted, ...]:
         """What was tried so far, the newest entries."""
         return tuple(self._tried[-TRIED:])
+
+    @property
+    def approval_label(self) -> str:
+        """The label by which a person approves files that run; empty: nobody can."""
+        return self._target.workflows.approval_label
 
     @property
     def final_started(self) -> bool:
@@ -218,7 +226,7 @@ class Desk:
         )
         if isinstance(collected, model.Refusal):
             return collected
-        intent = self._book.intend("push-work", oids=collected.oids, ref=self._ref)
+        intent = self._book.intend("push-work", oids=collected.oids, ref=self._ref, executable=collected.executable)
         try:
             self._book.push(intent, self._ref, view.head or None, collected.head)
         except ledgers.RejectedError as error:
@@ -235,7 +243,7 @@ class Desk:
                 code, f"the host refused the push: {render.plain(error.reason, 300)}", ends=code == "workflow-rights"
             )
         self._work.pushed()
-        self._files, self._executable = collected.files, collected.executable
+        self._files = collected.files
         files = ", ".join(collected.files)
         return f"pushed {len(collected.oids)} commit(s); the branch is at {collected.head}. Files: {files}"
 
@@ -380,11 +388,39 @@ class Desk:
         return f"the final run was started{shown}; the session is parked now. End your turn."
 
     def _needs_approval(self) -> model.Refusal | None:
-        if not self._executable:
+        """Return why a person must look first; None where no file that runs is reached, or the head is approved."""
+        view, label = self._book.view, self.approval_label
+        if not view.executable:
+            return None
+        what = "the change touches files that run: a person must approve it first"
+        if not label or self._target.who is None:
+            return _no("needs-approval", f"{what}, and no label for that is configured. End your turn.", ends=True)
+        if view.number is None:
+            return _no("no-draft", f"{what}, by a label on the draft: open the draft.")
+        if not rules_ledger.approval_is_fresh(self._book.ledger.records, label):
+            self._take_off(view.number, label)
+        detail = self._gateway.pull_details([view.number])[view.number]
+        if (
+            isinstance(detail, hub.PullDetail)
+            and detail.pull.head_oid == view.head
+            and touches.approved(detail, label, self._target.who)
+        ):
             return None
         return _no(
-            "needs-approval", "the change touches files that run: a person must approve it first. End your turn."
+            "needs-approval",
+            f"{what}, by the label {label} on #{view.number}: the session waits. End your turn.",
+            ends=True,
         )
+
+    def _take_off(self, number: int, label: str) -> None:
+        """Take an approval off that was given for another state of the branch; that it is off is written down."""
+        pull = self._gateway.pull(number)
+        intent = self._book.intend("remove-label", number=number, label=label)
+        if isinstance(pull, hub.Pull) and label in pull.labels:
+            self._gateway.remove_label(number, label)
+            self._book.effected(intent, "done", number=number)
+        else:
+            self._book.effected(intent, "found", number=number)
 
     def _run_ids(self, workflow: str, head: str, event: str) -> frozenset[int]:
         listing = self._gateway.runs(workflow=workflow, head_sha=head, event=event)
