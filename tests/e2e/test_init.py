@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -16,6 +18,9 @@ from klaud import config as configs
 from klaud import errors
 from klaud.cli import init, main
 from tests.support import adopted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOWS = [yaml.safe_load(init.template(f"workflows/{name}")) for name in init.WORKFLOWS]
@@ -204,3 +209,55 @@ def test_linters_find_nothing(program: str, argv: list[str], tmp_path: Path) -> 
         cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _expression(flows: list[dict[str, Any]]) -> None:
+    flows[1]["jobs"]["session"]["steps"][3]["run"] = "exec klaud session --wave ${{ inputs.wave }}"
+
+
+def _tag(flows: list[dict[str, Any]]) -> None:
+    flows[0]["jobs"]["plan"]["steps"][0]["uses"] = "actions/checkout@v5"
+
+
+def _secret_outside(flows: list[dict[str, Any]]) -> None:
+    del flows[2]["jobs"]["handoff"]["environment"]
+
+
+def _credential(flows: list[dict[str, Any]]) -> None:
+    flows[0]["jobs"]["produce"]["steps"][4]["env"] = {"KLAUD_TOKEN": "${{ github.token }}"}
+
+
+def _kept_token(flows: list[dict[str, Any]]) -> None:
+    flows[0]["jobs"]["select"]["steps"][0]["with"]["persist-credentials"] = True
+
+
+def _order(flows: list[dict[str, Any]]) -> None:
+    steps = flows[0]["jobs"]["select"]["steps"]
+    steps.append(steps.pop(3))
+
+
+def _undocumented(flows: list[dict[str, Any]]) -> None:
+    flows[0]["jobs"]["review"]["permissions"]["contents"] = "read"
+    flows[0]["jobs"]["review"]["steps"][4]["env"]["KLAUD_TOKEN"] = "${{ secrets.KLAUD_TOKEN }}"
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (_expression, test_no_expression_is_in_a_command_and_each_command_is_one_exec),
+        (_tag, test_every_action_is_pinned_by_a_full_commit),
+        (_secret_outside, test_secrets_are_in_steps_of_jobs_with_the_main_only_environment_and_nowhere_else),
+        (_credential, test_jobs_that_run_the_repositorys_code_hold_no_credential),
+        (_kept_token, test_no_checkout_keeps_its_token_and_the_handoff_has_none),
+        (_order, test_what_ran_the_repositorys_code_is_taken_over_first_so_that_it_replaces_nothing),
+        (_undocumented, test_the_documented_table_says_which_secrets_and_rights_each_job_has),
+    ],
+)
+def test_each_rule_refuses_its_broken_twin(
+    broken: Callable[[list[dict[str, Any]]], None], check: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows = copy.deepcopy(FLOWS)
+    broken(flows)
+    monkeypatch.setitem(globals(), "FLOWS", flows)
+    with pytest.raises((AssertionError, KeyError)):
+        check()
