@@ -83,10 +83,7 @@ def claim(world: World, plan: model.Plan, candidate: model.Candidate) -> Claimed
         return NotClaimed(_no_claim("claim-unclear", decide.words_of(error), "the next recovery settles it"))
     if isinstance(won, stores.Won):
         return Claimed(won.held)
-    holder = won.held_by
-    other = "a record that this klaud cannot read"
-    if isinstance(holder, leases.Held) and isinstance(holder.record, leases.Claim):
-        other = f"wave {holder.record.wave}"
+    other = observe.holder_of(won.held_by) or "a record that this klaud cannot read"
     return NotClaimed(_no_claim("claim-lost", f"{other} claimed its family first", "that session ends"))
 
 

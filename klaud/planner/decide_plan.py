@@ -163,7 +163,7 @@ def blocks(candidate: model.Candidate, standing: Standing, *, inputs: str) -> tu
     resumed = "a person resumes it (klaud resume)"
     rules: tuple[tuple[bool, model.PlanCode, str, str], ...] = (
         (family in in_recovery, "in-recovery", in_recovery.get(family, ""), "the session of it is settled"),
-        (state.claim == "held", "claimed", "another session holds its claim", "that session ends"),
+        (state.claim == "held", "claimed", f"{state.held_by or 'another session'} holds its claim", "that session ends"),
         (
             "quarantined" in {state.claim, state.memory},
             "quarantined",

@@ -70,6 +70,8 @@ class FamilyState(Record, frozen=True, kw_only=True):
     """``<file>:<key>``, or empty where only its claim is known."""
     claim: Literal["", "held", "quarantined", "newer"] = ""
     """Whether a claim stands, and whether it can be read."""
+    held_by: str = ""
+    """The wave and the run that hold the claim, in words; empty where no claim stands or it cannot be read."""
     memory: Literal["", "quarantined", "newer"] = ""
     """Whether what is remembered can be read."""
     paused: bool = False

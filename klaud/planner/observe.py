@@ -104,23 +104,33 @@ def _word(record: leases.Held | leases.Quarantined | leases.Newer) -> Literal["h
             return "newer"
 
 
+def holder_of(claim: leases.Held | leases.Quarantined | leases.Newer | None) -> str:
+    """Return in words which wave and run hold a claim; empty where none does or the claim cannot be read."""
+    if not isinstance(claim, leases.Held) or not isinstance(claim.record, leases.Claim):
+        return ""
+    holder = claim.record.holder
+    return f"wave {claim.record.wave}" + (f" (run {holder.run_id})" if holder is not None else "")
+
+
 def _state(
     claim: leases.Held | leases.Quarantined | leases.Newer | None,
     remembered: leases.Held | leases.Quarantined | leases.Newer | None,
 ) -> model.FamilyState:
     claimed: Literal["", "held", "quarantined", "newer"] = _word(claim) if claim is not None else ""
+    holder = holder_of(claim)
     if remembered is None:
-        return model.FamilyState(claim=claimed)
+        return model.FamilyState(claim=claimed, held_by=holder)
     if isinstance(remembered, leases.Newer):
-        return model.FamilyState(claim=claimed, memory="newer")
+        return model.FamilyState(claim=claimed, held_by=holder, memory="newer")
     if isinstance(remembered, leases.Quarantined) or not isinstance(remembered.record, leases.FamilyMemory):
-        return model.FamilyState(claim=claimed, memory="quarantined")
+        return model.FamilyState(claim=claimed, held_by=holder, memory="quarantined")
     record = remembered.record
     newest = max(record.attempts, key=lambda one: one.ended_at, default=None)
     untils = [one.until for one in record.attempts if one.until is not None]
     return model.FamilyState(
         family=record.family,
         claim=claimed,
+        held_by=holder,
         paused=record.paused,
         last_tried_at=time_text(record.last_tried_at) if record.last_tried_at is not None else None,
         cool_down_until=time_text(max(untils)) if untils else None,
