@@ -7,7 +7,7 @@ program said decides nothing: ``hint`` only names the reason where the facts say
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 import msgspec
 
@@ -113,6 +113,8 @@ def judge(  # noqa: PLR0911 - one return for each case is the table itself
             return _abandoned("failed", code, number)
         case None:
             return NotYet("unreadable", "the evidence was not read", (final.id,))
+        case _:
+            assert_never(facts.evidence)
 
 
 def _reason(

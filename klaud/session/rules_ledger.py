@@ -5,7 +5,7 @@ Everything is counted from intents, whatever became of them: an effect whose ans
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
@@ -188,6 +188,8 @@ class _Reader:
                 self.beat_lost = None
             case leases.Outcome():
                 self.outcome = record
+            case _:
+                assert_never(record)
 
     def _take_effect(self, record: leases.Effected) -> None:
         self.settled.add(record.seq)

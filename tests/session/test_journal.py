@@ -92,6 +92,12 @@ def test_no_secret_comes_through(secret: str, before: str, after: str, way: str)
     assert got is None or not leaks(got, secret)
 
 
+def test_a_secret_of_eight_letters_has_no_form_that_would_blacken_ordinary_words() -> None:
+    assert rules_redact.Redactor(["abcdefgh"]).text("abcdefgh abcdefg YWJjZGVmZ2g") == "[redacted] abcdefg [redacted]g"
+    assert all(len(form) >= rules_redact.SECRET_CHARACTERS for form in rules_redact.forms("abcdefgh"))
+    assert len(rules_redact.forms("short")) < len(rules_redact.forms("abcdefgh"))
+
+
 def test_what_looks_like_a_credential_goes_too_whoever_it_belongs_to() -> None:
     redactor = rules_redact.Redactor()
     token = "ghs_" + "a1B2" * 9

@@ -15,6 +15,7 @@ from klaud.baselines import model as baselines
 from klaud.baselines import schema
 from klaud.github import model as hub
 from klaud.leases import model as leases
+from klaud.leases import rules_touch as touches
 from klaud.session import (
     decide,
     decide_outcome,
@@ -394,6 +395,69 @@ def event(kind: str, actor: hub.Account | None, seconds: float = 1, text: str = 
 )
 def test_a_persons_touch(seen: hub.PullDetail, runs: tuple[hub.Run, ...], *, theirs: bool) -> None:
     assert bool(rules_touch.touched(seen, frozenset({OID}), runs, WHO)) is theirs
+
+
+def test_an_answer_by_label_is_no_touch_and_any_other_label_is() -> None:
+    """The approval label answers klaud; a rule without that exception (the broken twin) takes it for a take-over."""
+    asking = rules_touch.Who(bot=90001, approvals=("ok",))
+    answered = detail([event("labeled", ALICE, 1, "ok"), event("unlabeled", ALICE, 2, "ok")])
+    assert rules_touch.touched(answered, frozenset({OID}), (), asking) == ""
+    assert rules_touch.touched(answered, frozenset({OID}), (), WHO), "the twin"
+    other = detail([event("labeled", ALICE, 1, "okay")])
+    assert rules_touch.touched(other, frozenset({OID}), (), asking)
+
+
+def test_who_approved_is_read_from_the_newest_event_of_the_label() -> None:
+    def approved(*events: hub.Event, labels: tuple[str, ...] = ("ok",), complete: bool = True) -> bool:
+        return touches.approved(detail(events, labels=labels, complete=complete), "ok", WHO)
+
+    assert approved(event("labeled", ALICE, 1, "ok"))
+    assert not approved(event("labeled", ALICE, 1, "ok"), labels=())
+    assert not approved(event("labeled", ALICE, 1, "ok"), complete=False)
+    assert not approved(), "set, and nobody knows by whom"
+    assert not approved(event("labeled", ALICE, 1, "ok"), event("unlabeled", ALICE, 2, "ok"))
+    assert not approved(event("labeled", ALICE, 1, "ok"), event("labeled", BOT, 2, "ok"))
+    assert not approved(event("labeled", HELPER, 1, "ok"))
+    assert not approved(event("labeled", None, 1, "ok")), "a deleted account cannot vouch"
+    assert not touches.approved(detail(labels=("",)), "", WHO)
+
+
+@pytest.mark.parametrize("conclusion", ["failure", "cancelled"])
+def test_a_smoke_run_that_did_not_pass_is_a_fact_and_names_the_reason(conclusion: str) -> None:
+    smoke = final(3, conclusion=conclusion)
+    answer = judge({"pull": None, "smoke": smoke}, hint=("failed", "said-done"))
+    assert isinstance(answer, decide_outcome.Judged)
+    assert answer.code == ("smoke-run-failed" if conclusion == "failure" else "infrastructure-cancelled")
+    answer = judge({"pull": None, "smoke": smoke}, hint=("stalled", "silent"))
+    assert isinstance(answer, decide_outcome.Judged)
+    assert answer.code == "silent"
+
+
+def test_an_approval_that_is_waited_for_parks_a_turn_that_ended_in_order() -> None:
+    def after(turn_end: model.TurnEnd, *, asks: bool) -> str:
+        return decide.after_turn(turn_end, waits_on=(), final_started=False, claim_ours=True, asks_person=asks)
+
+    assert after(end(status="completed"), asks=True) == "park"
+    assert after(end(status="completed"), asks=False) == "settle"
+    assert after(end(status="failed", fault="crashed"), asks=True) == "settle"
+
+
+def test_the_hand_over_card_has_ids_numbers_and_closed_words_only() -> None:
+    tried = (
+        leases.Attempted(what="smoke-run", run_id=5, result="failed"),
+        leases.Attempted(what="analysis", result=""),
+    )
+    parked = leases.Parked(at=AT, on=(5, 6), why="smoke-run", tried=tried)
+    view = rules_ledger.View(
+        head=OID, smoke_runs=(5,), parked=parked, tried=tried, turns=2, cost_microdollars=1_500_000
+    )
+    text = render.hand_over(view, head=OID, label="klaud-handoff")
+    for wanted in ("parked", "smoke run 5, run 6 (waited for)", "smoke-run in run 5: failed", "no result", "$1.50"):
+        assert wanted in text, wanted
+    assert "not the one" not in text
+    text = render.hand_over(rules_ledger.View(), head="b" * 40, label="klaud-handoff")
+    assert "not the one that klaud pushed last" in text
+    assert "not settled" in text
 
 
 # -- coverage
