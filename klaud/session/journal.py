@@ -36,7 +36,7 @@ STDERR_LINES = 200
 """Lines of the agent's stderr that are repeated in the log; all that was kept is in the file."""
 
 Phase: TypeAlias = Literal[
-    "claim", "isolation", "work-tree", "turn", "agent", "tool", "beat", "control", "park", "settle", "end",
+    "claim", "isolation", "work-tree", "turn", "agent", "tool", "beat", "park", "settle", "end",
 ]  # fmt: skip
 
 LOG = logging.getLogger(f"{PACKAGE}.session")

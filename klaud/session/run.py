@@ -280,6 +280,8 @@ class _Session:
 
     def _interrupted(self, why: heartbeat.Why) -> None:
         if why:
+            if self.interruption != why:
+                self.world.journal.mark("beat", why)
             self.interruption = why
             if self.desk is not None:
                 self.desk.stopping = True
