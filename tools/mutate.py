@@ -50,6 +50,7 @@ RULES = (
     "klaud/recovery/decide_plan.py",
     "klaud/recovery/rules_liveness.py",
     "klaud/recovery/rules_touch.py",
+    "klaud/leases/rules_touch.py",
 )
 ENOUGH = 0.95
 """Share of mutants that must be killed."""

@@ -135,7 +135,7 @@ class Actor:
             rows = {run.id: run for run in self._observer.listing(since).items}
         except errors.RetryLaterError as error:
             for hand in (h for h in hands if h.closing is not None):
-                hand.stop(f"klaud's runs could not be read again after closing: {error}")
+                self._unseen(hand, f"klaud's runs could not be read again after closing: {error}")
             rows = {}
         except errors.ForbiddenError as error:
             self._halt(error)
@@ -327,10 +327,21 @@ class Actor:
         return f"{touch.who} {touch.what}" if touch else ""
 
     def _judge_closed(
-        self, hand: Hand, close: model.CloseDraft, detail: model.PullSeen | None, index: decide_cases.Index
+        self,
+        hand: Hand,
+        close: model.CloseDraft,
+        detail: model.PullSeen | None,
+        index: decide_cases.Index,
+        *,
+        again: bool = False,
     ) -> None:
         if not isinstance(detail, github.PullDetail):
-            hand.stop(f"pull request {close.number} could not be read after closing it")
+            self._unseen(hand, f"pull request {close.number} could not be read after closing it")
+            return
+        if detail.pull.open and not again:  # reopened by somebody, or the answer is older than our closing
+            self._clock.sleep(self._policy.own_write_seconds)
+            seen = self._details([close.number]).get(close.number)
+            self._judge_closed(hand, close, seen, index, again=True)
             return
         runs = rules_touch.runs_about(detail, hand.case, index)
         why = self._theirs(detail, close, hand.case, runs)
@@ -338,10 +349,16 @@ class Actor:
             self._undo(hand, why, detail)
         elif detail.pull.open:
             hand.closed = False
-            hand.stop(f"closing pull request {close.number} has had no effect so far")
+            self._unseen(hand, f"closing pull request {close.number} has had no effect so far")
         else:
             hand.closed = True
             hand.did("close-draft", "done", f"closed pull request {close.number}", number=close.number)
+
+    @staticmethod
+    def _unseen(hand: Hand, why: str) -> None:
+        """Stop where nobody saw what came of a closing: the lease stays, and tells the next sweep to look and reopen."""
+        hand.keep_lease = True
+        hand.stop(why)
 
     def _undo(self, hand: Hand, why: str, detail: github.PullDetail | None = None) -> None:
         close = _close_of(hand)

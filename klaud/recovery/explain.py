@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from klaud.github import gateway as ports
 
+NOT_CLAIMED = "not claimed"
 LAST = 10
 """Effects of a ledger that are told, the newest."""
 
@@ -67,14 +68,14 @@ def family(snapshot: leases.Snapshot, ref_names: names.RefNames, family_id: str)
         kind = ref_names.parse(ref)
         if isinstance(kind, names.ArchiveRef) and f"{family_id}-" in kind.name:
             lines.append(f"kept: {ref}")
-    return lines if len(lines) > 1 else [f"family {family_id}: nothing is recorded of it"]
+    return lines if len(lines) > 2 or lines[1] != NOT_CLAIMED else [f"family {family_id}: nothing is recorded of it"]
 
 
 def _claim(snapshot: leases.Snapshot, family_id: str) -> list[str]:
     held = next((c for name, c in snapshot.claims.items() if name.rpartition("/")[2] == family_id), None)
     match held:
         case None:
-            return ["not claimed"]
+            return [NOT_CLAIMED]
         case leases.Held(record=leases.Claim() as record):
             if record.parked is not None:
                 on = ", ".join(str(run) for run in record.parked.on) or "nothing"

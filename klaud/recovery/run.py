@@ -131,7 +131,8 @@ class _Sweep:
                 else:
                     self.parts.gateway.check_right(right, self.parts.setting.candidate_workflow)
             except errors.ForbiddenError as error:
-                why = f"not permitted: {error}"
+                named = "" if right in str(error) else f" (the token lacks {right})"
+                why = f"not permitted: {error}{named}"
                 return msgspec.structs.replace(plan, stop=model.Stop(why=why, permission=right))
             except errors.RetryLaterError:
                 continue

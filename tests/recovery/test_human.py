@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support import memory_scenes
-from tests.support.memory_standard import STANDARD
-from tests.support.memory_world import Killed, Spoil
+from tests.support.memory_scenes import Scene
+from tests.support.memory_standard import STANDARD, Built
+from tests.support.memory_world import Call, Killed, Spoil
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tests.support.memory_standard import Built
 
 FINISHED = {"outcome_half_done", "final_run_wrong", "final_run_verifies"}
 """Scenes that the session's own ``finish`` settles; its guards are tested with it."""
@@ -100,6 +99,45 @@ def test_between_any_two_calls(name: str, act: str) -> None:
             assert ref in state.refs, f"call {k}"
         if act == "push":
             assert state.objects[state.refs[ref]].author == after.scene.world.alice, f"call {k}"
+
+
+@pytest.mark.parametrize("spoil", [Spoil.STALE, Spoil.FAIL])
+@pytest.mark.parametrize("act", ["comment", "label", "rename", "edit"])
+@pytest.mark.parametrize("ledger", [True, False])
+def test_a_person_acts_and_the_look_after_closing_fails(act: str, spoil: Spoil, ledger: bool) -> None:
+    """An answer from before the closing, or none: in this sweep or the next, the draft is open again."""
+    scene = Scene()
+    built = Built(scene, scene.session("looked at", ledger=ledger, claim=ledger))
+    world = scene.world
+    scene.begin()
+    world.keep_history = True
+    state = {"acted": False}
+
+    def before(call: Call) -> None:
+        if call.name == "close_pull" and not state["acted"]:
+            state["acted"] = True
+            ACTS[act](built)
+
+    def rule(call: Call) -> Spoil | None:
+        closed = any(c.name == "close_pull" for c in world.calls[:-1])
+        looked = sum(c.name == "pull_details" for c in world.calls)
+        return spoil if call.name == "pull_details" and closed and looked == 2 else None
+
+    world.before.append(before)
+    world.rules.append(rule)
+    scene.sweep()
+    world.rules.clear()
+    assert state["acted"]
+    if spoil is Spoil.STALE:
+        assert world.state.pulls[number(built)].open
+    scene.next_run()
+    scene.sweep()
+    assert world.state.pulls[number(built)].open
+    assert f"refs/heads/{branch(built)}" in world.state.refs
+    assert not any("/leases/" in ref for ref in world.state.refs)
+    scene.next_run()
+    report = scene.sweep()
+    assert (report.totals.writes, report.totals.pushes) == ((), 0)
 
 
 @pytest.mark.parametrize("act", ["comment", "label", "rename", "push"])

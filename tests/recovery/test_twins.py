@@ -12,6 +12,7 @@ import pytest
 
 from klaud import names
 from klaud.github import gateway as ports
+from klaud.leases import rules_touch as touch_rules
 from klaud.recovery import (
     act,
     decide,
@@ -306,7 +307,7 @@ TWINS: dict[str, tuple[list[tuple[object, str, Any]], Callable[[], list[str]]]] 
         standard("pushed_to_by_a_person"),
     ),
     "the timeline is not looked at": (
-        [(rules_touch, "PASSIVE", _Everything := type("E", (), {"__contains__": lambda *_: True})())],
+        [(touch_rules, "PASSIVE", _Everything := type("E", (), {"__contains__": lambda *_: True})())],
         standard("commented_by_a_person"),
     ),
     "runs are not looked at": (
