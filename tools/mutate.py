@@ -335,7 +335,8 @@ def _function(space: dict[str, Any], name: str) -> types.FunctionType:
 
 DEFAULT_TESTS = (
     "tests/recovery/test_rules.py tests/recovery/test_decide.py tests/recovery/test_liveness.py "
-    "tests/recovery/test_table.py tests/recovery/test_oddities.py tests/recovery/test_refusal.py tests/recovery/test_forerunner.py"
+    "tests/recovery/test_table.py tests/recovery/test_oddities.py tests/recovery/test_refusal.py "
+    "tests/recovery/test_forerunner.py"
 )
 """The quick tests that judge rules."""
 

@@ -264,6 +264,23 @@ def test_l60_a_cancel_that_never_does_anything() -> None:
     assert scene.sweep().zombies == (made.smoke,)
 
 
+@pytest.mark.parametrize("end", ["cancelled", "timed_out", "failure"])
+def test_l76_a_session_that_the_job_limit_cut_off(end: str) -> None:
+    """Its later steps never ran: no outcome, an open draft, a claim, a running check; one sweep settles all of it."""
+    scene = Scene()
+    made = scene.session("cut off", conclusion=end, smoke="in_progress")
+    report = scene.sweep()
+    state = scene.world.state
+    assert [e.row for e in report.sessions] == ["14"]
+    assert not state.pulls[made.number or 0].open
+    assert state.runs[made.smoke or 0].conclusion == "cancelled"
+    assert f"refs/heads/{made.branch}" not in state.refs
+    assert not any("/claims/" in ref or "/leases/" in ref for ref in state.refs)
+    scene.next_run()
+    again = scene.sweep()
+    assert (again.totals.writes, again.totals.pushes, again.red) == ((), 0, ())
+
+
 @pytest.mark.parametrize("status", ["requested", "waiting", "pending", "levitating"])
 def test_l62_a_status_that_is_not_completed_is_alive(status: str) -> None:
     """Words nobody has heard of included."""
