@@ -49,6 +49,13 @@ def beating(plane: Plane, policy: model.Policy = POLICY) -> tuple[heartbeat.Hear
     return beats, told, log
 
 
+def until(told: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait until something is so; what follows asserts it."""
+    end = time.monotonic() + seconds
+    while not told() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
 def test_the_release_is_the_last_beat_and_twice_is_once() -> None:
     plane = Plane()
     beats, _, _ = beating(plane)
@@ -100,7 +107,7 @@ def test_a_dead_plane_changes_nothing(error: Exception) -> None:
 
     beats, told, _ = beating(Plane(fail))
     beats.start()
-    time.sleep(0.15)
+    until(lambda: beats.missed >= 3)
     beats.release()
     assert told == []
     assert beats.missed >= 3
@@ -126,7 +133,7 @@ def test_an_interruption_is_told_exactly_once() -> None:
     plane = Plane(lambda n: "handoff" if n >= 2 else "")
     beats, told, _ = beating(plane)
     beats.start()
-    time.sleep(0.2)
+    until(lambda: len(plane.beats) > 4)
     beats.release()
     assert told == ["handoff"]
     assert beats.why == "handoff"
@@ -143,7 +150,7 @@ def test_a_call_back_that_raises_does_not_end_the_beats() -> None:
 
     beats = heartbeat.Heartbeat(plane, POLICY, clocks.SystemClock(), interrupted=broken, log=log.append)
     beats.start()
-    time.sleep(0.1)
+    until(lambda: len(plane.beats) > 2)
     beats.release()
     assert len(plane.beats) > 2
 
@@ -157,7 +164,7 @@ def test_the_gap_between_beats_stays_small_while_the_turn_is_busy() -> None:
         sum(range(1000))
     beats.release()
     gaps = [later - earlier for earlier, later in zip(plane.times, plane.times[1:], strict=False)]
-    assert max(gaps) < 0.25
+    assert max(gaps) < 1.0, "one beat in 20 ms is meant; a machine under load may be late, a held lock would be later"
 
 
 class Twin(heartbeat.Heartbeat):
@@ -251,8 +258,11 @@ def test_a_machine_that_wakes_up_beats_once_and_not_in_a_burst(
     policy = msgspec.structs.replace(POLICY, heartbeat_seconds=60.0)
     beating_ = kind(plane, policy, clock, interrupted=lambda _why: None, log=lambda _text: None)
     beating_.start()
+    until(lambda: len(plane.beats) == 1)
     clock.ahead = 3600.0
-    time.sleep(0.3)
+    if beats > 1:
+        until(lambda: len(plane.beats) >= beats)
+    time.sleep(0.1)
     assert len(plane.beats) == beats
     beating_.release()
     assert plane.beats[-1] is False
