@@ -212,7 +212,7 @@ def test_a_variable_that_is_wrong_is_named(case: str, world: World) -> None:
 
 @pytest.mark.parametrize(("verb", "status"), [("recover", PERSON), ("wave", FORBIDDEN)])
 def test_a_run_that_the_host_does_not_know_proves_nothing_gone(verb: str, status: int, world: World) -> None:
-    done = refused(world, verb, environ=world.environ(run=424_242), may_make=("recovery.json",))
+    done = refused(world, verb, environ=world.environ(424_242), may_make=("recovery.json",))
     assert done.status == status
     assert "424242" in done.message
     assert "404" in done.message

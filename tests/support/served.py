@@ -84,7 +84,7 @@ class World:
         self.clone = folder / "clone"
         clone(hub.repository(REPOSITORY).git_path, self.clone)
 
-    def environ(self, *, run: int | None = OWN_RUNS[0], **changes: str | None) -> dict[str, str]:
+    def environ(self, run: int | None = OWN_RUNS[0], /, **changes: str | None) -> dict[str, str]:
         """Return a child's environment; None takes a variable away."""
         found = {key: os.environ[key] for key in PASSED if key in os.environ} | {
             "GITHUB_REPOSITORY": REPOSITORY,
@@ -113,6 +113,11 @@ class World:
         made = tuple(sorted(files_of(self.folder) - before))
         writes = tuple(entry for entry in self.hub.log[first:] if entry.write)
         return Done(ended.returncode, ended.stdout, ended.stderr, made, writes)
+
+    def reclone(self) -> None:
+        """Clone anew, after a commit of the case's own."""
+        shutil.rmtree(self.clone)
+        clone(self.hub.repository(REPOSITORY).git_path, self.clone)
 
     def refs(self) -> dict[str, str]:
         """Return every ref of the hub."""
