@@ -1,7 +1,9 @@
 """Print the coverage of the pure files and of the rest; fail where the pure files together fall below the floor.
 
 The aim is every branch of every pure file; the files that are not there yet are printed, each with what is missing. The
-floor is what is held so far and only ever rises. Reads the combined ``.coverage`` of the last run. Which files are pure is the architecture test's own list.
+floor is what is held so far and only ever rises.
+
+Reads the combined ``.coverage`` of the last run. Which files are pure is the architecture test's own list.
 """
 
 from __future__ import annotations
