@@ -11,6 +11,9 @@ import typer
 from klaud import errors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from klaud import config as configs
     from klaud.cli import live as lives
     from klaud.leases import model as records
     from klaud.recovery import model, run
@@ -292,15 +295,45 @@ def why_closed(
 
 def explain(
     family: Annotated[str, typer.Argument(help="A family, <file>:<key>, or its id of 16 hex digits.")],
+    wave: Annotated[
+        Path, typer.Option("--wave", help="Folder of a wave's files: its decision and verdict are told too.")
+    ] = Path("klaud-wave"),
     config: ConfigOption = None,
 ) -> None:
-    """Say from recorded facts what klaud knows of one family."""
+    """Say from recorded facts what klaud knows of one family, its baseline's verdict included."""
     from klaud.cli import live as lives
     from klaud.recovery import explain as explaining
 
     live = lives.open_live(config)
     for line in explaining.family(live.store.snapshot(), live.names, _family_id(family)):
         typer.echo(line)
+    for line in _of_wave(live.config, wave, _family_id(family)):
+        typer.echo(line)
+
+
+def _of_wave(config: configs.Config, folder: Path, family_id: str) -> Iterator[str]:
+    """Yield what the files of a wave say of one family (16 hex): the decision, and the verdict judged from its evidence."""
+    from klaud import names
+    from klaud.baselines import render
+    from klaud.planner import files, model, proof
+
+    if not (folder / files.SELECTION).is_file():
+        yield f"no wave's files are in {folder} (--wave names the folder)"
+        return
+    selection = files.read(folder, files.SELECTION, model.Selection, made_by="klaud select")
+    decided = [one for one in selection.decisions if names.family_of(one.candidate) == family_id]
+    for one in decided:
+        yield f"wave {selection.wave}: {one.gate}: {one.message}"
+        if one.unblock:
+            yield f"  to unblock: {one.unblock}"
+    if not (folder / proof.FILE).is_file():
+        return
+    evidences = files.read(folder, proof.FILE, proof.Evidences, made_by="klaud regenerate")
+    reached = sorted({(one.benchmark, one.family) for one in decided if one.gate in {"baseline", "selected"}})
+    for name, text in reached:
+        judged = proof.judge(config.benchmark(name), evidences.of(name), [text], evidences.base)
+        for verdict in judged.verdicts:
+            yield from render.explain_verdict(verdict).splitlines()
 
 
 def _set_paused(family: str, *, paused: bool, config: Path | None) -> None:

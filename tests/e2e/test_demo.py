@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from klaud import config, names
+from klaud.cli import recovery
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -91,3 +94,19 @@ def test_nothing_is_left_without_an_owner_and_the_second_recovery_writes_nothing
     assert again["totals"]["pushes"] == 0
     assert again["totals"]["writes"] == []
     assert sum(again["totals"]["requests"].values()) <= 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_family_is_explained_from_the_waves_files(demo: tuple[Path, str], tmp_path: Path) -> None:
+    settings = config.load(ROOT / "klaud/fakehub/demo/klaud.yml")
+
+    def told(key: str, folder: Path = demo[0] / "wave") -> str:
+        return "\n".join(recovery._of_wave(settings, folder, names.short_id(f"configs/codecs.yaml:{key}")))
+
+    assert "deferred (2 point(s) proven" in told("zlib-json")
+    assert "- run 4102: decode_num_workers: row 3, matrix 0" in told("zlib-json")
+    assert "verified (2 point(s) proven" in told("bz2-text")
+    assert "fallback: the producer does not know --no-evals" in told("bz2-text")
+    assert told("bz2-json").splitlines()[1:] == ["  to unblock: #4 is closed or merged"]
+    assert "no wave's files" in told("zlib-json", tmp_path)
