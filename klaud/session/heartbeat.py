@@ -117,14 +117,17 @@ class Heartbeat:
 
         A machine that wakes up from a suspend beats once, at once: the wall clock tells that the interval is over.
         """
-        began, since = self._clock.now(), self._clock.monotonic()
+        began, since, waited = self._clock.now(), self._clock.monotonic(), 0.0
         while True:
-            left = self._policy.heartbeat_seconds - (self._clock.monotonic() - since)
+            passed = max(self._clock.monotonic() - since, waited)  # a clock that stands still must not stop the beats
+            left = self._policy.heartbeat_seconds - passed
             slept = (self._clock.now() - began).total_seconds()
             if left <= 0 or slept >= self._policy.heartbeat_seconds:
                 return self._stop.is_set()
-            if self._stop.wait(min(left, LOOK_SECONDS)):
+            look = min(left, LOOK_SECONDS)
+            if self._stop.wait(look):
                 return True
+            waited += look
 
     def _beat(self, *, running: bool) -> None:
         try:

@@ -85,6 +85,7 @@ def test_a_session_that_works_stops_and_the_draft_is_the_maintainers(world: Worl
 
     world.hub.after_call(f"POST /repos/{demo_world.REPOSITORY}/pulls", take, times=None)
     world.run("klaud-plan.yml", {"verb": "wave"})
+    world.hub.wait_for_runs(120)  # the label's own run may be the last one
     (number,) = taken
     issue = world.repository.issues[number]
     assert issue.state == "open"
