@@ -131,8 +131,8 @@ def judged(world: World, log: Sequence[LogEntry], folders: Sequence[Path]) -> Ro
     )
 
 
-def faults(one: Round, *, named: str = "run {other}") -> list[str]:
-    """Return what must never be true of a round; empty when all is well. ``named``: how a loser names who has it."""
+def faults(one: Round, *, named: Sequence[str] = ("run {other}",)) -> list[str]:
+    """Return what must never be true of a round; empty when all is well. ``named``: the ways a loser may name who has it."""
     found = [f"{ref} was taken {count} times" for ref, count in one.claims.items() if count > 1]
     found += [f"{candidate} was dispatched {count} times" for candidate, count in one.dispatches.items() if count > 1]
     found += [f"{candidate} has {count} runs" for candidate, count in one.runs.items() if count > 1]
@@ -150,7 +150,7 @@ def faults(one: Round, *, named: str = "run {other}") -> list[str]:
         found += [
             f"process {index} lost {candidate} and did not say to whom: {said!r}"
             for candidate, said in lost.items()
-            if candidate in one.chosen[1 - index] and named.format(other=other) not in said
+            if candidate in one.chosen[1 - index] and not any(name.format(other=other) in said for name in named)
         ]
     if one.statuses != (0, 0):
         found.append(f"statuses {one.statuses}: {one.output}")
