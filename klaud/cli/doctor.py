@@ -64,7 +64,7 @@ def findings(live: lives.Live, root: Path, *, fix: bool, probe: bool) -> Iterabl
     from klaud import config as configs
     from klaud.planner import preflight
 
-    flows = [name for one in live.config.benchmarks for name in (one.workflows.smoke, one.workflows.final) if name]
+    flows = [name for one in live.config.flows() for name in (one.smoke, one.final) if name]
     yield from preflight.checks(
         live.gateway,
         bot=live.config.bot,
@@ -76,7 +76,7 @@ def findings(live: lives.Live, root: Path, *, fix: bool, probe: bool) -> Iterabl
     )
     rest: tuple[Callable[[], Iterable[Check]], ...] = (
         lambda: _labels(live, fix=fix),
-        lambda: _schedule(live),
+        lambda: _schedule(live, root),
         lambda: _probe(live) if probe else (),
         lambda: _isolation(live),
         lambda: _versions(live),
@@ -107,8 +107,8 @@ def _labels(live: lives.Live, *, fix: bool) -> Iterable[Check]:
     from klaud import names
 
     wanted = {names.HANDOFF_LABEL: "klaud hands this draft over"}
-    for one in live.config.benchmarks:
-        wanted[one.workflows.final_label] = f"start {one.workflows.final}"
+    for flows in live.config.flows():
+        wanted[flows.final_label] = f"start {flows.final}"
     for label, meaning in wanted.items():
         if live.gateway.has_label(label):
             yield _ok("label", f"{label} is there")
@@ -119,7 +119,10 @@ def _labels(live: lives.Live, *, fix: bool) -> Iterable[Check]:
             yield _wrong("label", f"the repository has no label {label}", "run klaud doctor --fix, or make it by hand")
 
 
-def _schedule(live: lives.Live) -> Iterable[Check]:
+def _schedule(live: lives.Live, root: Path) -> Iterable[Check]:
+    from klaud.cli import planner_steps
+    from klaud.planner import rules_schedule
+
     listing = live.gateway.runs(workflow=PLANNER, event="schedule")
     newest = max((run.created_at for run in listing.items), default=None)
     if newest is None:
@@ -135,6 +138,11 @@ def _schedule(live: lives.Live) -> Iterable[Check]:
         yield _wrong("schedule", text, fix)
     else:
         yield _ok("schedule", f"the newest scheduled run is {days:.1f} days old")
+    started = [run.created_at for run in listing.items]
+    odd = rules_schedule.oddities(planner_steps.crons(root), started, live.clock.now())
+    if odd and days <= SCHEDULE_DAYS:
+        fix = "nothing must be done: overlapping and missed waves are safe; a cron minute away from the full hour helps"
+        yield _wrong("schedule", "; ".join(odd), fix, result="unknown")
 
 
 def _probe(live: lives.Live) -> Iterable[Check]:

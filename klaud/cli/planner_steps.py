@@ -86,12 +86,25 @@ def need_git() -> None:
         raise errors.MissingToolError(message)
 
 
+def crons(root: Path) -> tuple[str, ...]:
+    """Return the cron expressions of the clone's planner workflow; none where it has none or cannot be read."""
+    from klaud import yaml12
+    from klaud.cli import init
+    from klaud.planner import rules_schedule
+
+    path = root / init.FOLDER / "klaud-plan.yml"
+    try:
+        return rules_schedule.crons_of(yaml12.load(path.read_bytes(), where=path.name, limit=init.FILE_BYTES))
+    except (OSError, errors.InputError):
+        return ()
+
+
 def check(live: lives.Live) -> tuple[checking.Check, ...]:
     """Run the preflight; show what is wrong, and end where it stops the wave."""
     from klaud import config as configs
     from klaud.planner import preflight, summary
 
-    flows = [name for one in live.config.benchmarks for name in (one.workflows.smoke, one.workflows.final) if name]
+    flows = [name for one in live.config.flows() for name in (one.smoke, one.final) if name]
     found = preflight.checks(
         live.gateway,
         bot=live.config.bot,
@@ -100,6 +113,7 @@ def check(live: lives.Live) -> tuple[checking.Check, ...]:
         list_refs=lambda: live.refs.list(live.names.listed_prefixes()),
         paused=configs.is_paused(live.config, os.environ),
         ref=os.environ.get("GITHUB_REF", ""),
+        crons=crons(Path()),
     )
     bad = [one for one in found if one.result != "ok"]
     if bad:

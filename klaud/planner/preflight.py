@@ -14,6 +14,7 @@ import msgspec
 
 from klaud import errors
 from klaud.github import model as github
+from klaud.planner import rules_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,11 +46,12 @@ def checks(
     list_refs: Callable[[], Mapping[str, str]],
     paused: str | None,
     ref: str = "",
+    crons: Sequence[str] = (),
 ) -> tuple[Check, ...]:
-    """Return every check, in order. ``ref``: the git ref that this run was started on, where it is known."""
+    """Return every check, in order. ``ref``: the git ref that this run was started on; ``crons``: the planner's schedule."""
     found = list(_paused(paused))
     made: tuple[Callable[[], Iterable[Check]], ...] = (
-        lambda: _own_run(gateway, me),
+        lambda: _own_run(gateway, me, crons),
         lambda: _identity(gateway, bot),
         lambda: _repository(gateway, ref),
         lambda: _refs(list_refs),
@@ -81,16 +83,26 @@ def _paused(why: str | None) -> Iterable[Check]:
         yield Check(name="paused", result="wrong", what=why, fix=fix, stops=True)
 
 
-def _own_run(gateway: gateways.Gateway, me: leases.Holder | None) -> Iterable[Check]:
+def _own_run(gateway: gateways.Gateway, me: leases.Holder | None, crons: Sequence[str]) -> Iterable[Check]:
     if me is None:
         yield Check(name="own run", result="ok", what="outside of Actions: there is no run of our own to be read")
         return
-    if isinstance(gateway.run(me.run_id), github.Missing):
+    own = gateway.run(me.run_id)
+    if isinstance(own, github.Missing):
         text = f"our own run {me.run_id} answers 404: with this token no run can be proven gone"
         fix = "give the token the permission actions: read"
         yield Check(name="own run", result="wrong", what=text, fix=fix, stops=True, status=3)
         return
     yield Check(name="own run", result="ok", what=f"our own run {me.run_id} can be read")
+    yield from punctual(own, crons)
+
+
+def punctual(own: github.Run, crons: Sequence[str]) -> Iterable[Check]:
+    """Say how late GitHub started a scheduled run; nothing stops for it (a re-run has its first attempt's time)."""
+    words = rules_schedule.late(crons, own.created_at) if own.event == "schedule" and own.attempt == 1 else ""
+    if words:
+        fix = "nothing: overlapping waves are safe; a cron minute away from the full hour is served sooner"
+        yield Check(name="schedule", result="wrong", what=f"run {own.id}: {words}", fix=fix)
 
 
 def _identity(gateway: gateways.Gateway, bot: int) -> Iterable[Check]:

@@ -61,6 +61,13 @@ def late(it: Adopted, _: pytest.MonkeyPatch) -> None:
         run.created_at -= datetime.timedelta(days=9)
 
 
+def delayed(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    import datetime  # noqa: PLC0415 - only here
+
+    for run in it.repository.runs.values():
+        run.created_at -= datetime.timedelta(hours=28)
+
+
 def no_key(_: Adopted, patch: pytest.MonkeyPatch) -> None:
     patch.delenv("KLAUD_RECORD_KEY")
 
@@ -107,6 +114,7 @@ CASES = {
     "disabled": Case(disabled, "klaud-plan.yml is disabled_inactivity", "enable it on the Actions page"),
     "candidate workflow": Case(no_candidate, "other.yml is not registered", "commit it to the default branch"),
     "late schedule": Case(late, "9 days ago", "60 days"),
+    "missed slots": Case(delayed, "no run was started for the slot at", "missed waves are safe"),
     "record key": Case(no_key, "KLAUD_RECORD_KEY is not set", "environment klaud"),
     "paused": Case(paused, "KLAUD_PAUSED is set", "unset the variable"),
     "push workflow": Case(push_workflow, "would start lint.yml", "branches-ignore"),

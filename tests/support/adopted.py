@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from klaud import fakehub
 from klaud.cli import init, main
+from klaud.planner import rules_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import pytest
 
 REPOSITORY = "acme/bench"
+CRON = "17 */6 * * *"
 CONFIG = """\
 bot: 90001
 bot-login: klaud-bot
@@ -84,7 +86,7 @@ class Adopted:
 def adopted(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Adopted]:
     clone = folder / "clone"
     write(clone, FILES)
-    workflows = {path: text for path, text in init.files(clone, "17 */6 * * *").items() if path != init.CONFIG}
+    workflows = {path: text for path, text in init.files(clone, CRON).items() if path != init.CONFIG}
     write(clone, workflows)
     with fakehub.Hub(folder / "hub") as hub:
         hub.add_account("klaud-bot", id=90001, role="write")
@@ -96,6 +98,8 @@ def adopted(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
             hub.label(hub.repository(REPOSITORY), label)
         with hub.lock:
             hub.actions.fire_schedule(hub.repository(REPOSITORY), "klaud-plan.yml")
+            for run in hub.repository(REPOSITORY).runs.values():  # in time, as if the newest slot were now
+                run.created_at = rules_schedule.slot_of([CRON], run.created_at) or run.created_at
         with fakehub.serve(hub) as server:
             for name in ("GITHUB_TOKEN", "GITHUB_RUN_ID", "GITHUB_REF", "GITHUB_STEP_SUMMARY", "KLAUD_PAUSED"):
                 monkeypatch.delenv(name, raising=False)
