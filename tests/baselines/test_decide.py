@@ -96,6 +96,20 @@ def test_an_agentic_single_node_may_carry_the_disagg_flag_and_others_may_not() -
         assert (case.verdict().verdict == "verified") is good
 
 
+def test_L103_each_encoding_of_one_topology_needs_its_name() -> None:  # noqa: N802 - the oddity's id
+    """One worker of an aggregate, published as itself, as a mirror, as a single node, and as one that is no equivalence."""
+    published: dict[settings.Equivalence | str, list[dict[str, Any]]] = {
+        "": rows_of([AGGREGATE]),
+        "aggregate-mirror": mirrored(),
+        "one-worker-aggregate-as-single-node": rows_of([AGGREGATE], is_multinode=False, prefill_num_workers=0),
+        "unnamed": rows_of([AGGREGATE], decode_num_workers=2),
+    }
+    for name, rows in published.items():
+        for allowed in ((), *((one,) for one in ALL)):
+            verified = aggregate(rows, allowed).verdict == "verified"
+            assert verified is (name == "" or allowed == (name,)), (name, allowed)
+
+
 def test_two_equivalences_are_never_combined() -> None:
     rows = rows_of([AGGREGATE], is_multinode=False, prefill_num_workers=0, disagg=True)
     assert only(aggregate(rows, ALL)).code == "unmatched"

@@ -210,15 +210,55 @@ def test_l48_a_pushed_branch_whose_draft_never_came() -> None:
     assert f"refs/heads/{built.main.branch}" not in built.scene.world.state.refs
 
 
-def test_l49_l52_refs_that_are_as_wanted_already() -> None:
-    """A delete whose answer was lost, and one that another pass did meanwhile, are both success."""
+def test_l49_a_ref_that_is_as_wanted_already() -> None:
+    """A push whose answer was lost is read back: as wanted is success, moved by another is a race that was lost."""
     scene = Scene()
     made = scene.session("claimed", branch=False, turns=0)
     scene.begin()
     scene.world.rules.append(lambda call: Spoil.LOSE if call.name == "refs.apply" else None)
     report = scene.sweep()
-    assert entry(report, made.key).left == ()
+    assert (entry(report, made.key).left, report.red) == ((), ())
+    scene = Scene()
+    made = scene.session("claimed", branch=False, turns=0)
+    scene.begin()
+    claim = scene.names.claim(names.family_of(made.candidate))
+
+    def fail(call: Call) -> Spoil | None:
+        if call.name != "refs.apply" or scene.world.state.refs.get(claim) != before:
+            return None
+        scene.put(claim, scene.refs.write_commit(b"{}"))
+        return Spoil.FAIL
+
+    before = scene.world.state.refs[claim]
+    scene.world.rules.append(fail)
+    report = scene.sweep()
+    assert any("moved to" in text for text in entry(report, made.key).left)
+    assert scene.world.state.refs[claim] != before, "the other's record stands"
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_l52_a_delete_is_a_success_only_where_the_ref_is_proven_gone(gone: bool) -> None:
+    """Another deletes (or moves) the claim right before our push: gone is success, moved is not, and neither is red."""
+    scene = Scene()
+    made = scene.session("claimed", branch=False, turns=0, ledger=False)
+    scene.begin()
+    claim = scene.names.claim(names.family_of(made.candidate))
+
+    def other(call: Call) -> None:
+        if call.name == "refs.apply" and claim in {u.ref for u in call.args[0]}:
+            scene.world.before.remove(other)
+            if gone:
+                scene.world.move_ref(claim, None, by=scene.world.alice)
+            else:
+                scene.put(claim, scene.refs.write_commit(b"{}"))
+
+    scene.world.before.append(other)
+    report = scene.sweep()
     assert report.red == ()
+    told = entry(report, made.key)
+    assert (f"{claim} was gone already" in told.done) is gone
+    assert any("moved to" in text for text in told.left) is not gone
+    assert (claim in scene.world.state.refs) is not gone
 
 
 def test_l58_a_run_that_nothing_can_end() -> None:

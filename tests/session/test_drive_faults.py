@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from klaud.session import drive, frameworks, model, process, sandbox
+from klaud.session import decide, drive, frameworks, model, process, sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,6 +163,15 @@ def test_L89_the_result_counts_when_the_agent_lingers(tmp_path: Path) -> None:  
     end, _, _ = drive_script(tmp_path, sandbox.NONE, {"fault": "hang-after-result", "steps": CALL})
     assert (end.status, end.results) == ("completed", 1)
     assert time.monotonic() - began < POLICY.linger_seconds + POLICY.teardown_seconds + 1
+
+
+def test_L90_an_agent_that_falls_silent_is_stalled(tmp_path: Path) -> None:  # noqa: N802 - the oddity's id
+    """The idle watchdog ends it, long before the turn's own limit, and the outcome has a class of its own."""
+    policy = msgspec.structs.replace(POLICY, silence_seconds=0.5, turn_seconds=60.0)
+    end, _, _ = drive_script(tmp_path, sandbox.NONE, {"fault": "hang-in-turn"}, policy=policy)
+    assert (end.status, end.fault, end.left) == ("stalled", "silent", 0)
+    assert end.seconds < policy.turn_seconds
+    assert decide.outcome_of_turn(end) == ("stalled", "silent")
 
 
 def test_L91_exit_0_is_not_a_success(tmp_path: Path) -> None:  # noqa: N802 - the oddity's id
