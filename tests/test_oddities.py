@@ -1,4 +1,4 @@
-"""Every oddity of docs/oddities.md has tests named by its id in the files that the table names, and no test names another."""
+"""Every oddity of docs/oddities.md has tests named by its id where the table says, and no test carries another id."""
 
 from __future__ import annotations
 
