@@ -348,7 +348,7 @@ def _lined(raw: bytes, name: str) -> Rows | errors.StreamError:
         kept.extend(records.finish())
     except errors.StreamError as error:
         return errors.StreamError(f"{name}: {error}", code="feed-invalid", details=error.details)
-    bad = tuple(BadRow(skip.file_line_number, skip.reason) for skip in records.framing.skips)
+    bad = tuple(BadRow(skip.file_line_number, skip.reason) for skip in records.skips)
     return Rows(tuple(kept), records.refused, bad)
 
 

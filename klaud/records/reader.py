@@ -6,6 +6,7 @@ are StreamErrors without payload, and every frame that one passes through has le
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from klaud.records import codec, errors, framer
@@ -59,10 +60,12 @@ class RecordReader:
     """The records of one file, chunk by chunk, with their counts; does no I/O itself.
 
     ``invalid="skip"``: a line that is too long or is no record is dropped, counted in ``refused`` and named in
-    ``framing.skips``, and the stream goes on. ``budget``: the counters of a stream of several files.
+    ``skips``, and the stream goes on. ``budget``: the counters of a stream of several files.
     """
 
-    __slots__ = ("_before", "_budget", "_file_kind", "_invalid", "_limits", "_refused", "framing", "line_number")
+    __slots__ = (
+        "_before", "_budget", "_file_kind", "_invalid", "_limits", "_refused", "_unfit", "framing", "line_number",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class RecordReader:
         self._file_kind = file_kind
         self._invalid = invalid
         self._refused = 0
+        self._unfit: deque[framer.Skipped] = deque(maxlen=framer.SKIPS_NAMED)
         self.framing = framer.Framer(self._limits, oversize or invalid, tail, budget=self._budget, file_kind=file_kind)
         self.line_number = 0
         """The physical line of this file that was decoded last; blank and refused lines count."""
@@ -89,6 +93,12 @@ class RecordReader:
     def refused(self) -> int:
         """Lines of this file that were refused so far, too long or no record (``invalid="skip"``)."""
         return self._refused + self.framing.skipped
+
+    @property
+    def skips(self) -> list[framer.Skipped]:
+        """The newest of them, in the file's order however it was cut: the framer runs ahead of the decoder."""
+        named = sorted((*self._unfit, *self.framing.skips), key=lambda skip: skip.file_line_number)
+        return named[-framer.SKIPS_NAMED :]
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[codec.Record]:
         """Yield the records that ``chunk`` completes; consume it before the next call. Call ``finish`` at the end."""
@@ -122,7 +132,7 @@ class RecordReader:
                 break
             else:
                 self._refused += 1
-                self.framing.skips.append(framer.Skipped(self.line_number, str(value)))
+                self._unfit.append(framer.Skipped(number, str(value)))
         if fault is None:
             self.line_number = start + len(lines)
         else:
