@@ -18,6 +18,7 @@ from msgspec import inspect
 
 from klaud import errors, names, yaml12
 from klaud.baselines import schema
+from klaud.encoder import model as encoder_model
 from klaud.planner import settings as planner_settings
 from klaud.recovery import model as recovery_model
 from klaud.review import model as review_model
@@ -68,17 +69,24 @@ class Config(session_model.Section, frozen=True, kw_only=True):
     """Who decides whether an open pull request already does what a candidate would do."""
     renames: dict[str, str] = msgspec.field(default_factory=dict)
     """Moved configuration files, old path -> new path, for every benchmark: a family's identity is its file and key."""
-    benchmarks: Annotated[tuple[planner_settings.Benchmark, ...], msgspec.Meta(min_length=1)]
+    encoder: encoder_model.Policy = encoder_model.Policy()
+    """What bounds the build of a reference, and which model encodes."""
+    benchmarks: tuple[planner_settings.Benchmark, ...] = ()
     """The benchmark matrices of this repository."""
+    references: tuple[planner_settings.References, ...] = ()
+    """The benchmarks of databases whose knowledge is encoded into references. One of the two lists has an entry."""
 
     def __post_init__(self) -> None:
         """Refuse what single values cannot show: equal names, a prefix among branches or tags."""
         seen: set[str] = set()
-        for benchmark in self.benchmarks:
-            if benchmark.name in seen:
-                message = f"two benchmarks are named {benchmark.name!r}"
+        if not self.benchmarks and not self.references:
+            message = "benchmarks is missing (and so is references): at least one entry is needed"
+            raise ValueError(message)
+        for name in (*(one.name for one in self.benchmarks), *(one.name for one in self.references)):
+            if name in seen:
+                message = f"two benchmarks are named {name!r}"
                 raise ValueError(message)
-            seen.add(benchmark.name)
+            seen.add(name)
         if self.refs_prefix.split("/")[1] in {"heads", "tags", "pull", "remotes", "notes"}:
             message = f"refs-prefix {self.refs_prefix!r} is among branches, tags or the host's own refs"
             raise ValueError(message)
@@ -88,12 +96,26 @@ class Config(session_model.Section, frozen=True, kw_only=True):
         login = self.bot_login or ("github-actions[bot]" if self.bot == GITHUB_ACTIONS_BOT else "klaud")
         return login, f"{self.bot}+{login}@users.noreply.github.com"
 
+    def reference(self, name: str) -> planner_settings.References | None:
+        """Return the entry of ``references:`` of that name, None where there is none."""
+        return next((one for one in self.references if one.name == name), None)
+
+    def flows(self) -> tuple[session_model.Workflows, ...]:
+        """Return the workflows of every benchmark and of every entry of ``references:``."""
+        return (*(one.workflows for one in self.benchmarks), *(one.workflows for one in self.references))
+
+    def encoding(self) -> encoder_model.Policy:
+        """Return what bounds a build; its model is the session's where the section names none."""
+        if self.encoder.model or not self.session.model:
+            return self.encoder
+        return msgspec.structs.replace(self.encoder, model=self.session.model)
+
     def benchmark(self, name: str) -> planner_settings.Benchmark:
         """Return the benchmark of that name; InputError names those there are."""
         for benchmark in self.benchmarks:
             if benchmark.name == name:
                 return benchmark
-        known = ", ".join(one.name for one in self.benchmarks)
+        known = ", ".join(one.name for one in self.benchmarks) or "none"
         message = f"benchmark {name!r} is not in the configuration (it has: {known})"
         raise errors.InputError(message)
 

@@ -75,7 +75,7 @@ def test_everything_has_a_default_except_sources_rows_generator_and_workflows() 
         ("session.framework", "claude-sdk", "framework: 'claude-sdk' is not one of its words; did you mean 'claude_sdk'?"),
         ("renames", {"a": 1}, "renames.a: expected a text, got a whole number"),
         ("renames", {1: "a"}, "renames: key 1 is not a text"),
-        ("benchmarks", [], "benchmarks: Expected `a list` of length >= 1"),
+        ("benchmarks", [], "benchmarks is missing (and so is references)"),
         ("benchmarks", {}, "benchmarks: Expected `a list`, got `a mapping`"),
         ("benchmarks.0.sources", [{"file": "a", "feed": "b"}], "benchmarks[0].sources[0]: a source is exactly one of"),
         ("benchmarks.0.sources", [{}], "a source is exactly one of"),

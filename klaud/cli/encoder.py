@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -17,7 +16,8 @@ from klaud import errors
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from klaud.encoder import agents, request
+    from klaud.encoder import request
+    from klaud.encoder import model as bounds
     from klaud.session import model
 
 BRIEF_BYTES = 1_048_576
@@ -29,6 +29,9 @@ BenchmarkOption = Annotated[str, typer.Option("--benchmark", help="The benchmark
 DatabasesOption = Annotated[str, typer.Option("--databases", help="Names of databases, separated by commas.")]
 DataOption = Annotated[Path, typer.Option("--data", help="Directory with one directory of inputs for each database.")]
 ReferencesOption = Annotated[Path, typer.Option("--references", help="Directory that the references live in.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="The configuration; default .github/klaud.yml, where it is there.")
+]
 DialectOption = Annotated[str, typer.Option("--dialect", help="sqlite, or postgres (DSN in KLAUD_POSTGRES_DSN).")]
 
 
@@ -53,6 +56,8 @@ def encode(  # noqa: PLR0917 - a verb's options
     isolation: Annotated[
         str, typer.Option("--isolation", help="How the agent is kept apart: required, best-effort or none.")
     ] = "required",
+    model: Annotated[str, typer.Option("--model", help="The model (default: encoder.model, else session.model).")] = "",
+    config: ConfigOption = None,
     brief: Annotated[
         Path | None, typer.Option("--brief", help="A candidate's brief (candidate-<id>.json) instead of these options.")
     ] = None,
@@ -64,11 +69,15 @@ def encode(  # noqa: PLR0917 - a verb's options
 
     Ends with status 0 when every reference is complete, with 1 when one failed or is partial.
     """
+    import msgspec
+
     from klaud.encoder import request as requests
 
     words = tuple(shlex.split(program))
+    policy = _policy(config)
     if brief is not None:
-        _encode(requests.from_brief(_brief(brief), program=words), data, references, isolation, report)
+        asked = msgspec.structs.replace(requests.from_brief(_brief(brief), program=words), model=model)
+        _encode(asked, policy, data, references, isolation, report)
         return
     given = [name for name, set_ in (("subscription", subscription_auth), ("api-key", api_key)) if set_]
     asked = requests.Asked(
@@ -82,8 +91,19 @@ def encode(  # noqa: PLR0917 - a verb's options
         query_mode=query_mode,
         authentications=tuple(given),
         program=words,
+        model=model,
     )
-    _encode(asked, data, references, isolation, report)
+    _encode(asked, policy, data, references, isolation, report)
+
+
+def _policy(config: Path | None) -> bounds.Policy:
+    """Return what the configuration says of builds; the defaults where there is none and none was named."""
+    from klaud.cli import live
+    from klaud.encoder import model
+
+    if config is None and not live.config_path().exists():
+        return model.Policy()
+    return live.load_config(config).encoding()
 
 
 def _brief(path: Path) -> model.Brief:
@@ -106,35 +126,35 @@ def _brief(path: Path) -> model.Brief:
         raise errors.InputError(message) from None
 
 
-def _encode(asked: request.Asked, data: Path, references: Path, isolation: str, report: Path | None) -> None:
+def _encode(
+    asked: request.Asked, policy: bounds.Policy, data: Path, references: Path, isolation: str, report: Path | None
+) -> None:
     import msgspec
 
     from klaud import clock
-    from klaud.encoder import model, reference, run
+    from klaud.encoder import driven, run
     from klaud.encoder import request as requests
 
-    checked = requests.check(asked, model.Policy())
+    checked = requests.check(asked, policy)
     if not data.is_dir():
         message = f"--data {data.name!r} is not a directory"
         raise errors.InputError(message)
     for text in checked.warnings:
         typer.echo(f"warning: {text}", err=True)
-    agent = _agent(checked, isolation)
-    made = [
-        reference.Request(
-            key=key,
-            data=data,
-            references=references,
-            agent=agent,
-            clock=clock.SystemClock(),
-            framework=checked.framework,
-            policy=checked.policy,
-            environment=dict(os.environ),
-            rebuild=checked.rebuild,
-            note=lambda text: typer.echo(text, err=True),
-        )
-        for key in checked.keys
-    ]
+    made = run.requests(
+        checked,
+        driven.choose(
+            checked,
+            os.environ,
+            isolation=driven.isolation(isolation),
+            log=lambda text: typer.echo(f"  {text}", err=True),
+        ),
+        data=data,
+        references=references,
+        clock=clock.SystemClock(),
+        environment=os.environ,
+        note=lambda text: typer.echo(text, err=True),
+    )
     try:
         outcomes = asyncio.run(_until_told_to_end(run.encode_all(made)))
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -155,19 +175,6 @@ async def _until_told_to_end(work: Coroutine[Any, Any, _T]) -> _T:
     task = asyncio.ensure_future(work)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     return await task
-
-
-def _agent(checked: request.Checked, isolation: str) -> agents.ItemAgent:
-    from klaud.encoder import agents, driven
-
-    kind = driven.isolation(isolation)
-    if checked.program:
-        program = shutil.which(checked.program[0])
-        if program is None:
-            message = f"the program {checked.program[0]!r} is not installed"
-            raise errors.MissingToolError(message)
-        return agents.ProgramAgent((program, *checked.program[1:]), isolation=driven.find(kind))
-    return driven.agent(checked, os.environ, isolation=kind, log=lambda text: typer.echo(f"  {text}", err=True))
 
 
 def merge_references(

@@ -100,7 +100,7 @@ def flow_names(root: Path) -> Sequence[str]:
     except errors.InputError:
         return ()
     found = []
-    for flows in (one.workflows for one in loaded.benchmarks):
+    for flows in loaded.flows():
         for file in (flows.smoke, flows.final):
             text = _text(root / FOLDER / file) if file else None
             if text is None:

@@ -118,11 +118,16 @@ def place(environ: Mapping[str, str] | None = None) -> Place:
     )
 
 
+def config_path() -> Path:
+    """Return where the configuration is: what KLAUD_CONFIG says, else ``.github/klaud.yml``."""
+    return Path(os.environ.get("KLAUD_CONFIG", CONFIG_PATH))
+
+
 def load_config(path: Path | None = None) -> configs.Config:
-    """Load the configuration from ``path``, else from KLAUD_CONFIG, else from ``.github/klaud.yml``."""
+    """Load the configuration from ``path``, else from ``config_path``."""
     from klaud import config as configs
 
-    return configs.load(path or Path(os.environ.get("KLAUD_CONFIG", CONFIG_PATH)))
+    return configs.load(path or config_path())
 
 
 def credential(where: Place, clock: clocks.Clock) -> str | apps.AppToken:

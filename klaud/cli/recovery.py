@@ -125,7 +125,7 @@ def setting(live: lives.Live) -> model.Setting:
                 advice="Hand in the bot's own token, or set bot in the configuration to this account's id.",
             )
         login = account.login
-    flows = [benchmark.workflows for benchmark in config.benchmarks]
+    flows = config.flows()
     return model.Setting(
         repository=live.repository,
         bot=config.bot,

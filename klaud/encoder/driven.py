@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from klaud import errors
-from klaud.encoder import model, tools
+from klaud.encoder import agents, model, tools
 from klaud.session import frameworks, sandbox
 from klaud.session import model as sessions
 
@@ -40,7 +41,7 @@ PASSED = ("ANTHROPIC_BASE_URL", "KLAUD_AGENT_PROGRAM")
 
 _TIMEOUTS = frozenset({"turn-timeout", "silent", "own-tool-timeout"})
 
-_NEVER_RAN = frozenset({"missing-program", "bad-version", "start", "authentication", "isolation", "hermetic"})
+_NEVER_RAN = frozenset({"missing-program", "bad-version", "start", "authentication", "isolation", "hermetic", "budget"})
 
 _RULES = """\
 You encode one item of a database's knowledge base into a semantic layer. Look at the models (inspect_model), try queries
@@ -118,6 +119,8 @@ class DrivenAgent:
         self._isolation = isolation
         self._environ = dict(environ)
         self._log = log
+        self._tokens = 0
+        self._microdollars = 0
 
     async def run(self, task: model.Task, workspace: Path, tools: tools.Desk, bounds: model.Bounds) -> model.ItemResult:
         """Make one attempt."""
@@ -132,6 +135,8 @@ class DrivenAgent:
             with contextlib.suppress(Exception):
                 await running
             raise
+        self._tokens += end.usage.input_tokens + end.usage.output_tokens
+        self._microdollars += end.usage.cost_microdollars
         return _result(end, bounds)
 
     def _turn(
@@ -161,6 +166,8 @@ class DrivenAgent:
                     policy=policy,
                     watch=lambda: "cancelled" if over.is_set() else "",
                     log=self._log,
+                    spent_tokens=self._tokens,
+                    spent_microdollars=self._microdollars,
                     environ=self._environ,
                     listed=tools.listed,
                     own_tools=(),
@@ -203,14 +210,35 @@ def _result(end: sessions.TurnEnd, bounds: model.Bounds) -> model.ItemResult:
     return model.ItemResult(ended=ended, usage=usage, detail=detail)
 
 
+def choose(
+    checked: request.Checked,
+    environ: Mapping[str, str],
+    *,
+    isolation: sessions.Isolation | sandbox.Sandbox = "required",
+    policy: sessions.Policy | None = None,
+    log: Callable[[str], None] = lambda _: None,
+) -> agents.ItemAgent:
+    """Return what encodes the items of a checked request: its program, or the agent of its framework (see ``agent``)."""
+    if not checked.program:
+        return agent(checked, environ, isolation=isolation, policy=policy, log=log)
+    program = shutil.which(checked.program[0])
+    if program is None:
+        raise errors.MissingToolError(f"the program {checked.program[0]!r} is not installed")
+    return agents.ProgramAgent((program, *checked.program[1:]), isolation=find(isolation))
+
+
 def agent(
     checked: request.Checked,
     environ: Mapping[str, str],
     *,
-    isolation: sessions.Isolation = "required",
+    isolation: sessions.Isolation | sandbox.Sandbox = "required",
+    policy: sessions.Policy | None = None,
     log: Callable[[str], None] = lambda _: None,
 ) -> DrivenAgent:
-    """Return the agent of a checked request; ForbiddenError where its credential is missing, before any file exists."""
+    """Return the agent of a checked request; ForbiddenError where its credential is missing, before any file exists.
+
+    ``policy``: a session's, whose prices and budgets bound all attempts together.
+    """
     variable = CREDENTIALS[checked.authentication] if checked.authentication else ""
     if variable and not environ.get(variable):
         raise errors.ForbiddenError(
@@ -218,10 +246,12 @@ def agent(
             advice=f"Set {variable}, or choose the other authentication; nothing was written.",
         )
     passed = {name: environ[name] for name in (*PASSED, variable) if environ.get(name)}
-    policy = sessions.Policy(
-        framework=msgspec.convert(checked.framework, sessions.Framework), model=checked.policy.model
+    made = msgspec.structs.replace(
+        policy or sessions.Policy(),
+        framework=msgspec.convert(checked.framework, sessions.Framework),
+        model=checked.policy.model,
     )
-    return DrivenAgent(policy, isolation=find(isolation), environ=passed, log=log)
+    return DrivenAgent(made, isolation=find(isolation), environ=passed, log=log)
 
 
 def isolation(text: str) -> sessions.Isolation:
@@ -233,9 +263,9 @@ def isolation(text: str) -> sessions.Isolation:
     return found
 
 
-def find(isolation: sessions.Isolation) -> sandbox.Sandbox:
+def find(isolation: sessions.Isolation | sandbox.Sandbox) -> sandbox.Sandbox:
     """Return how the agent is kept apart; InputError says what is missing where the host cannot do what is required."""
-    found = sandbox.find(isolation)
+    found = isolation if isinstance(isolation, sandbox.Sandbox) else sandbox.find(isolation)
     if isinstance(found, sandbox.Lacking):
         raise errors.InputError(
             f"this host cannot isolate the agent: {'; '.join(found.missing)}",

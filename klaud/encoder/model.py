@@ -73,8 +73,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One answer of a tool to the agent: an answer must not fill its context."""
     note_characters: Count = 700
     """One free text from the agent in a row of the results; the rest is cut."""
-    model: str = "claude-sonnet-5"
-    """Model that the claude framework asks for."""
+    model: str = ""
+    """Model that the claude framework asks for; empty: ``session.model``. One of the two must be named."""
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,10 @@ _SPAN = re.compile(r"(?:(\d{1,3})h)?(?:(\d{1,4})m)?(?:(\d{1,6})s)?")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """The options as they were given. ``program``: for a framework without a model, the agent's command."""
+    """The options as they were given. ``program``: for a framework without a model, the agent's command.
+
+    ``model``: instead of the policy's.
+    """
 
     benchmark: str
     databases: str
@@ -45,6 +48,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     query_mode: str = "slayer"
     authentications: tuple[str, ...] = ()
     program: tuple[str, ...] = ()
+    model: str = ""
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +86,8 @@ def check(asked: Asked, policy: model.Policy) -> Checked:
         raise errors.InputError(f"framework {asked.framework} starts its own agent: a program is for another one")
     if not frameworks.needs_model(name) and not asked.program:
         raise errors.InputError(f"framework {asked.framework} needs the program that answers for the agent")
+    if asked.model:
+        policy = msgspec.structs.replace(policy, model=asked.model)
     return Checked(
         keys=keys(asked.benchmark, asked.databases, asked.dialect),
         framework=frameworks.canonical(name),
@@ -118,8 +124,14 @@ def keys(benchmark: str, databases: str, dialect: str) -> tuple[model.Key, ...]:
 
 
 def _authentication(asked: Asked, policy: model.Policy) -> Authentication:
-    name = cast("sessions.Framework", asked.framework)
-    if not frameworks.needs_model(name) or not policy.model.startswith("claude"):
+    if not frameworks.needs_model(cast("sessions.Framework", asked.framework)):
+        return ""
+    if not policy.model:
+        raise errors.InputError(
+            f"framework {asked.framework} needs a model, and none is named",
+            advice="Name it: --model, or encoder.model or session.model in the configuration.",
+        )
+    if not policy.model.startswith("claude"):
         return ""
     given: Sequence[str] = asked.authentications
     if len(given) != 1 or given[0] not in ("api-key", "subscription"):
@@ -143,11 +155,15 @@ def span(text: str) -> float:
 def from_brief(brief: sessions.Brief, *, program: tuple[str, ...] = ()) -> Asked:
     """Return what a candidate run is to encode; InputError where the brief is of another kind or family.
 
-    ``program`` comes from the workflow, never from a brief: it is a command that would be run.
+    ``program`` comes from the workflow or the configuration, never from a brief: it is a command that would be run. It
+    is left out where the brief asks for a framework that starts its own agent.
     """
     if brief.kind != "encode":
         raise errors.InputError(f"candidate {brief.candidate} is of kind {brief.kind}, which encodes nothing")
-    asked = msgspec.structs.replace(from_change(brief.benchmark, brief.change), program=program)
+    asked = from_change(brief.benchmark, brief.change)
+    known = asked.framework in FRAMEWORKS
+    if not known or not frameworks.needs_model(cast("sessions.Framework", asked.framework)):
+        asked = msgspec.structs.replace(asked, program=program)
     (key,) = keys(asked.benchmark, asked.databases, asked.dialect)
     family = naming.names(key).family
     if brief.family != family:

@@ -12,7 +12,11 @@ from klaud import errors
 from klaud.encoder import model, naming, reference
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from klaud.clock import Clock
+    from klaud.encoder import agents, request
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,34 @@ class Outcome:
     def wasted(self) -> model.Usage:
         """What this call used for a build that lost to another one."""
         return self.entry.wasted if self.entry is not None else model.Usage()
+
+
+def requests(
+    checked: request.Checked,
+    agent: agents.ItemAgent,
+    *,
+    data: Path,
+    references: Path,
+    clock: Clock,
+    environment: Mapping[str, str],
+    note: Callable[[str], None],
+) -> list[reference.Request]:
+    """Return what ``encode_all`` takes: the one way from what was asked for to a build, on a laptop and in a session."""
+    return [
+        reference.Request(
+            key=key,
+            data=data,
+            references=references,
+            agent=agent,
+            clock=clock,
+            framework=checked.framework,
+            policy=checked.policy,
+            environment=dict(environment),
+            rebuild=checked.rebuild,
+            note=note,
+        )
+        for key in checked.keys
+    ]
 
 
 async def encode_all(requests: Sequence[reference.Request]) -> tuple[Outcome, ...]:

@@ -19,6 +19,9 @@ Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
 """A text that is not empty."""
 
+FOLDER = r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"
+"""A folder of the repository: relative, and no part of it begins with a dot."""
+
 
 class Capacity(session_model.Section, frozen=True, kw_only=True):
     """Where to ask whether a target has room. Neither ``url`` nor ``command``: nothing is asked, everything counts as free.
@@ -128,3 +131,23 @@ class Benchmark(baselines_model.Policy, frozen=True, kw_only=True):
     """What klaud starts for it."""
     edit_scope: session_model.EditScope | None = None
     """What an agent may change; ``klaud validate`` refuses a benchmark without it."""
+
+
+class References(session_model.Section, frozen=True, kw_only=True):
+    """A benchmark of databases whose knowledge is encoded into references: each database is a candidate of kind ``encode``."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+    """The benchmark's name in families (``<name>:<database>``), paths and artifacts; different for each entry."""
+    data: Annotated[str, msgspec.Meta(pattern=FOLDER)] = "data"
+    """Folder of the repository with one folder of inputs for each database; read at the base commit."""
+    directory: Annotated[str, msgspec.Meta(pattern=FOLDER)] = "references"
+    """Folder of the repository for the references, ``<directory>/<name>/<database>/``: all that a session may change."""
+    sources: tuple[Source, ...] = ()
+    """Where its candidates come from; none: each database below ``data`` that has no complete reference is one."""
+    options: dict[str, str] = msgspec.field(default_factory=dict)
+    """What each candidate asks for unless its source says so: ``framework``, ``authentication``, ``dialect``, ``budget``,
+    ``mode``, ``query-mode``, as the options of ``klaud encode``."""
+    program: tuple[str, ...] = ()
+    """For a framework without a model: the command that answers for the agent, in the candidate run's checkout."""
+    workflows: session_model.Workflows
+    """What klaud starts for it: ``final`` is the workflow that runs ``klaud check-references``; nothing else is used."""

@@ -37,7 +37,7 @@ def submission(item: int) -> list[dict[str, Any]]:
 
 def checked(**more: Any) -> request.Checked:
     asked = request.Asked(**{"benchmark": "bench", "databases": "shop", "authentications": ("api-key",), **more})
-    return request.check(asked, model.Policy())
+    return request.check(asked, model.Policy(model="claude-made-up"))
 
 
 def encode(root: Path, environ: Mapping[str, str], ids: set[int], **more: Any) -> model.ReferenceEntry:

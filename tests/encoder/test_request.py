@@ -18,7 +18,8 @@ from klaud.encoder import model, request
 from klaud.session import model as sessions
 from tests.support import encoding
 
-POLICY = model.Policy()
+MODEL = "claude-made-up"
+POLICY = model.Policy(model=MODEL)
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("mode", {"mode": "c-interact"}, "mode 'c-interact' does not exist: a-interact and one-shot do"),
@@ -41,7 +42,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 def options(change: dict[str, Any]) -> list[str]:
     """Return the command line that asks for the same."""
     given = {"database": "shop", "authentication": "api-key", **change}
-    words = ["--benchmark", "bench", "--databases", given.pop("database")]
+    words = ["--benchmark", "bench", "--databases", given.pop("database"), "--model", MODEL]
     if given.pop("rebuild", False):
         words.append("--rebuild")
     authentication = given.pop("authentication")
@@ -80,7 +81,7 @@ def test_a_bad_brief_is_refused_with_the_same_words(
 ) -> None:
     told = brief(tmp_path / "candidate.json", {"database": "shop", "authentication": "api-key", **change})
     words = ["--data", str(tmp_path), "--references", str(tmp_path / "refs"), "--report", str(tmp_path / "report.json")]
-    code, _, err = cli(capsys, "encode", "--brief", str(told), *words)
+    code, _, err = cli(capsys, "encode", "--brief", str(told), "--model", MODEL, *words)
     assert code == 2
     assert said in err
     assert [path.name for path in tmp_path.iterdir()] == ["candidate.json"]
