@@ -48,6 +48,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "pause": ("recovery", "pause"),
     "resume": ("recovery", "resume"),
     "uninstall": ("uninstall", "uninstall"),
+    "conformance": ("conformance", "conformance"),
     "scene": ("scene", "app"),
 }
 """Verb -> (module of klaud.cli, its function or Typer group), in the order that ``--help`` shows."""

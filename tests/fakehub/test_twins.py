@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from klaud import clock
 from klaud.fakehub.git import GitStore
-from tests.fakehub.contracts import test_refs as contracts
-from tests.support.contract import Target
+from klaud.github.conformance import model, run
+from klaud.github.conformance.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.fakehub.conftest import World
 
 
@@ -33,26 +32,26 @@ class Forgetful(GitStore):
 
 
 @pytest.mark.parametrize(
-    ("twin", "contract", "caught"),
-    [
-        (GitStore, contracts.test_c02_create_ref_that_exists_answers_422, False),
-        (Careless, contracts.test_c02_create_ref_that_exists_answers_422, True),
-        (GitStore, contracts.test_c05_update_ref_goes_backwards_only_with_force, False),
-        (Forgetful, contracts.test_c05_update_ref_goes_backwards_only_with_force, True),
-    ],
+    ("twin", "number", "caught"),
+    [(GitStore, "C02", False), (Careless, "C02", True), (GitStore, "C05", False), (Forgetful, "C05", True)],
 )
-def test_a_broken_store_is_caught(
-    world: World, twin: type[GitStore], contract: Callable[[Target], None], caught: bool
-) -> None:
+def test_a_broken_store_is_caught(world: World, twin: type[GitStore], number: str, caught: bool) -> None:
+    (contract,) = run.chosen([number])
     broken = twin(world.repository.git_path)
     whole, world.hub._git["acme/bench"] = world.hub._git["acme/bench"], broken
-    target = Target(world.session, world.server.url, "acme/bench", world.hub)
+    target = Target(
+        url=world.server.url,
+        repository="acme/bench",
+        token=lambda: "bot",
+        clock=clock.SystemClock(),
+        session=world.session,
+    )
     try:
         if caught:
-            with pytest.raises((AssertionError, KeyError)):
-                contract(target)
+            with pytest.raises((model.BrokenError, KeyError)):
+                contract.do(target)
         else:
-            contract(target)
+            contract.do(target)
     finally:
         world.hub._git["acme/bench"] = whole
         broken.close()

@@ -3,7 +3,8 @@
     pytest tests/fakehub/contracts --live
 
 takes KLAUD_LIVE_TOKEN, KLAUD_LIVE_REPOSITORY (owner/name of a repository that may be written to, with the workflow file
-``contract.yml`` of this folder) and KLAUD_LIVE_URL (default https://api.github.com).
+that ``klaud conformance --workflow`` prints) and KLAUD_LIVE_URL (default https://api.github.com). The verb
+``klaud conformance --live`` does the same without the tests.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-import requests
 
-from klaud import fakehub
+from klaud import clock, fakehub
+from klaud.github.conformance import run
+from klaud.github.conformance import target as targets
 from tests.support import openapi
-from tests.support.contract import WORKFLOW, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,27 +29,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="module")
-def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[targets.Target]:
     if request.config.getoption("--live", default=False):
         missing = [name for name in ("KLAUD_LIVE_TOKEN", "KLAUD_LIVE_REPOSITORY") if not os.environ.get(name)]
         if missing:
             pytest.skip(f"--live needs {', '.join(missing)}")
-        with requests.Session() as session:
-            session.headers["Authorization"] = f"Bearer {os.environ['KLAUD_LIVE_TOKEN']}"
-            url = os.environ.get("KLAUD_LIVE_URL", "https://api.github.com")
-            yield Target(session, url, os.environ["KLAUD_LIVE_REPOSITORY"])
+        made = targets.Target(
+            url=os.environ.get("KLAUD_LIVE_URL", "https://api.github.com"),
+            repository=os.environ["KLAUD_LIVE_REPOSITORY"],
+            token=lambda: os.environ["KLAUD_LIVE_TOKEN"],
+            clock=clock.SystemClock(),
+            pause=1.0,
+        )
+        yield made
+        left = run.tidy(made, made.prefix)
+        made.close()
+        assert left == ()
         return
     yield from _fakehub(tmp_path_factory.mktemp("hub"))
 
 
-def _fakehub(root: Path) -> Iterator[Target]:
+def _fakehub(root: Path) -> Iterator[targets.Target]:
     faults: list[str] = []
     with fakehub.Hub(root) as hub:
         bot = hub.add_account("klaud-bot", id=90001, role="write")
         hub.add_token("made-up", bot)
-        hub.create_repository(
-            "acme/bench", files={"README.md": "x", ".github/workflows/contract.yml": WORKFLOW}, author=bot
-        )
+        flow = f".github/workflows/{targets.WORKFLOW_FILE}"
+        hub.create_repository("acme/bench", files={"README.md": "x", flow: targets.WORKFLOW}, author=bot)
 
         def validate(entry: fakehub.LogEntry, reply: fakehub.Reply) -> None:
             if ".git/" not in entry.template and reply.status not in (204, 302, 304):
@@ -56,8 +63,11 @@ def _fakehub(root: Path) -> Iterator[Target]:
 
         if openapi.path() is not None:
             hub.observers.append(validate)
-        with fakehub.serve(hub) as server, requests.Session() as session:
-            session.headers["Authorization"] = "Bearer made-up"
-            yield Target(session, server.url, "acme/bench", hub)
+        with fakehub.serve(hub) as server:
+            made = targets.Target(
+                url=server.url, repository="acme/bench", token=lambda: "made-up", clock=clock.SystemClock()
+            )
+            yield made
+            made.close()
         assert hub.errors == []
     assert faults == []
