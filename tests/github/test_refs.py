@@ -1,68 +1,30 @@
 # ruff: noqa: N802 - tests carry the ids of the oddities and contracts they show
-"""The git ref store over a real bare repository: the contracts, lost replies, races, halving, and where the token goes."""
+"""The git ref store over a real bare repository: the contracts, lost replies, races, and where the token goes."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import logging
-import random
 import subprocess
 import sys
-import zlib
 from typing import TYPE_CHECKING
 
-import dulwich.errors
 import pytest
-from dulwich import object_format, objects, pack
-from dulwich.repo import Repo
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from klaud import clock, errors
-from klaud.github import gateway, gitwire, refs, retry
+from klaud.github import refs
 from klaud.github.gateway import RefRejected, RefSuperseded, RefUnclear, RefUpdate, RefUpdated
 from tests.support import githttp, loopback, ref_store_contract
+from tests.support.git_stores import LEDGER, ME, QUICK, TOKEN, A, B, posts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from klaud.github.gateway import RefStore
-
-TOKEN = "canary-5f1e9c"
-ME = refs.Identity("klaud", "klaud@example.invalid")
-A, B, LEDGER = ref_store_contract.A, ref_store_contract.B, ref_store_contract.LEDGER
-QUICK = retry.Policy(tries=3, first_wait=0.5)
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[githttp.GitHost]:
-    with githttp.serve(tmp_path, token=TOKEN) as served:
-        yield served
-
-
-@pytest.fixture
-def ticking() -> loopback.FakeClock:
-    return loopback.FakeClock()
-
-
-@pytest.fixture
-def connect(host: githttp.GitHost, ticking: loopback.FakeClock) -> Callable[..., refs.GitRefStore]:
-    def make(**options: object) -> refs.GitRefStore:
-        given = {"url": host.url, "token": TOKEN, "identity": ME, "clock": ticking, "policy": QUICK, **options}
-        return refs.GitRefStore(**given)  # type: ignore[arg-type]
-
-    return make
 
 
 class TestContract(ref_store_contract.RefStoreContract):
     """The git store keeps R01 to R19."""
-
-
-def posts(host: githttp.GitHost) -> int:
-    return sum(path.endswith("/git-receive-pack") and method == "POST" for method, path in host.log)
 
 
 # -- unclear and failed
@@ -247,221 +209,6 @@ def test_the_contract_catches_a_store_that_ignores_the_expectation(name: str, ho
     method = next(value for key, value in vars(type(contract)).items() if key.startswith(f"test_{name}"))
     with pytest.raises(AssertionError):
         method(contract, make)
-
-
-# -- refusals and limits
-
-
-def hook(host: githttp.GitHost, name: str, text: str) -> None:
-    path = host.repo / "hooks" / name
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-
-
-def test_a_refused_ref_is_told_in_the_hosts_words_and_the_others_move(
-    host: githttp.GitHost, connect: Callable[..., RefStore]
-) -> None:
-    hook(host, "update", f'[ "$1" != "{A}" ] || {{ echo "namespace is closed" >&2; exit 1; }}')
-    store = connect()
-    oid = store.write_commit(b"1\n")
-    answers = store.apply([RefUpdate(A, None, oid), RefUpdate(B, None, oid)])
-    assert isinstance(answers[0], RefRejected)
-    assert "hook declined" in answers[0].reason
-    assert "namespace is closed" in answers[0].reason
-    assert answers[1] == RefUpdated(B)
-
-
-def test_a_host_that_limits_refs_a_push_is_met_by_halving(
-    host: githttp.GitHost, connect: Callable[..., RefStore]
-) -> None:
-    hook(
-        host,
-        "pre-receive",
-        '[ $(wc -l) -le 5 ] || { echo "Pushes can not update more than 5 branches or tags." >&2; exit 1; }',
-    )
-    store = connect()
-    oid = store.write_commit(b"1\n")
-    updates = [RefUpdate(f"refs/klaud/claims/{number:016x}", None, oid) for number in range(16)]
-    assert list(store.apply(updates)) == [RefUpdated(update.ref) for update in updates]
-    assert posts(host) == 1 + 2 + 4
-    assert len(host.refs()) == 16
-
-
-def test_a_hook_that_refuses_everything_is_not_met_by_halving(
-    host: githttp.GitHost, connect: Callable[..., RefStore]
-) -> None:
-    hook(host, "pre-receive", "echo no >&2; exit 1")
-    store = connect()
-    oid = store.write_commit(b"1\n")
-    answers = store.apply([RefUpdate(f"refs/klaud/claims/{number:016x}", None, oid) for number in range(16)])
-    assert all(isinstance(answer, RefRejected) for answer in answers)
-    assert posts(host) == 1
-
-
-def test_an_atomic_push_is_never_halved(host: githttp.GitHost, connect: Callable[..., RefStore]) -> None:
-    hook(host, "pre-receive", "echo 'too many refs' >&2; exit 1")
-    store = connect(batch=2)
-    oid = store.write_commit(b"1\n")
-    answers = store.apply([RefUpdate(f"refs/klaud/claims/{n:016x}", None, oid) for n in range(4)], atomic=True)
-    assert all(isinstance(answer, RefRejected) for answer in answers)
-    assert posts(host) == 1
-
-
-def test_updates_go_in_batches_and_a_failure_of_a_later_one_is_unclear(
-    host: githttp.GitHost, connect: Callable[..., RefStore]
-) -> None:
-    store = connect(batch=3)
-    oid = store.write_commit(b"1\n")
-    updates = [RefUpdate(f"refs/klaud/claims/{number:016x}", None, oid) for number in range(7)]
-    host.fault = lambda _method, _path: githttp.Fault(status=503) if posts(host) >= 1 and len(host.log) > 2 else None
-    answers = store.apply(updates)
-    assert [type(answer) for answer in answers] == [RefUpdated] * 3 + [RefUnclear] * 4
-
-
-def test_two_updates_of_one_ref_are_a_fault_of_the_caller(connect: Callable[..., RefStore]) -> None:
-    store = connect()
-    oid = store.write_commit(b"1\n")
-    with pytest.raises(errors.BugError):
-        store.apply([RefUpdate(A, None, oid), RefUpdate(A, None, oid)])
-
-
-def test_a_large_push_has_its_length_told(host: githttp.GitHost, connect: Callable[..., RefStore]) -> None:
-    store = connect()
-    texts = [random.Random(number).randbytes(40_000).hex().encode() for number in range(40)]  # noqa: S311 - no secret
-    oids = [store.write_commit(text) for text in texts]
-    updates = [RefUpdate(f"refs/klaud/claims/{number:016x}", None, oid) for number, oid in enumerate(oids)]
-    assert all(isinstance(answer, RefUpdated) for answer in store.apply(updates))
-    sent = [
-        headers for headers in host.headers_seen if headers.get("Content-Type", "").endswith("receive-pack-request")
-    ]
-    assert len(sent) == 1
-    assert int(sent[0]["Content-Length"]) > 1_500_000
-
-
-def test_only_deletions_need_no_pack(host: githttp.GitHost, connect: Callable[..., RefStore]) -> None:
-    store = connect()
-    oid = store.write_commit(b"1\n")
-    store.apply([RefUpdate(A, None, oid), RefUpdate(B, None, oid)])
-    assert list(connect().apply([RefUpdate(A, oid, None), RefUpdate(B, oid, None)])) == [RefUpdated(A), RefUpdated(B)]
-    assert host.refs() == {}
-
-
-# -- what refs may point at
-
-
-def test_a_tag_a_file_and_a_large_commit_are_no_commits(
-    host: githttp.GitHost, connect: Callable[..., RefStore]
-) -> None:
-    commit = host.commit("x")
-    host.git("tag", "-a", "-m", "t", "v1", commit)
-    blob = host.git("hash-object", "-w", "--stdin", text="hello")
-    large = host.commit("x" * (gitwire.MESSAGE_LIMIT + 1))
-    tag = host.refs()["refs/tags/v1"]
-    for number, oid in enumerate((tag, blob, large)):
-        host.set(f"refs/klaud/claims/{number:016x}", oid)
-    found = connect().read([tag, blob, large, commit])
-    whys = {oid: found[oid].why for oid in (tag, blob, large)}  # type: ignore[union-attr]
-    assert "tag" in whys[tag]
-    assert "commit" in whys[blob]
-    assert "bytes" in whys[large]
-    assert isinstance(found[commit], gateway.CommitData)
-
-
-def test_a_commit_with_files_says_so_and_its_files_are_not_fetched(
-    host: githttp.GitHost, connect: Callable[..., refs.GitRefStore]
-) -> None:
-    blob = host.git("hash-object", "-w", "--stdin", text="x" * 500_000)
-    tree = host.git("mktree", text=f"100644 blob {blob}\tbig\n")
-    commit = host.commit("with files", tree=tree)
-    host.set(A, commit)
-    store = connect()
-    found = store.read([commit])[commit]
-    assert isinstance(found, gateway.CommitData)
-    assert not found.tree_is_empty
-    assert store.traffic < 5_000
-
-
-def test_one_history_above_the_limit_stops_no_other(
-    host: githttp.GitHost, connect: Callable[..., RefStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gitwire, "PACK_LIMIT", 3000)
-    at = ""
-    for number in range(60):
-        at = host.commit(f"{number} {number * 7919}", *([at] if at else []))
-    small = host.commit("small")
-    host.set(A, at)
-    host.set(B, small)
-    found = connect().read([at, small], depth=1000)
-    assert isinstance(found[small], gateway.CommitData)
-    assert isinstance(found[at], gateway.NotACommit)
-
-
-def test_a_small_pack_of_a_huge_object_is_not_unpacked(
-    host: githttp.GitHost, connect: Callable[..., RefStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gitwire, "INFLATED_LIMIT", 2_000_000)
-    bomb, small = host.commit("x" * 3_000_000), host.commit("small")
-    host.set(A, bomb)
-    host.set(B, small)
-    found = connect().read([bomb, small])
-    assert isinstance(found[small], gateway.CommitData)
-    assert isinstance(found[bomb], gateway.NotACommit)
-    assert "limit" in found[bomb].why
-
-
-@given(st.lists(st.binary(max_size=3000), max_size=8), st.data())
-@settings(max_examples=80, deadline=None)
-def test_the_size_of_a_pack_is_known_before_it_is_unpacked(bodies: list[bytes], data: st.DataObject) -> None:
-    blobs = [objects.Blob.from_string(body) for body in bodies]
-    count, unpacked = gitwire.records_of(blobs)
-    made = io.BytesIO()
-    pack.write_pack_data(made.write, unpacked, num_records=count, object_format=object_format.DEFAULT_OBJECT_FORMAT)
-    whole = made.getvalue()
-    gitwire.check_inflated(whole)
-    if bodies:
-        cut = data.draw(st.integers(min_value=0, max_value=len(whole) - 22))
-        with contextlib.suppress(dulwich.errors.GitProtocolError, zlib.error):
-            gitwire.check_inflated(whole[:cut])
-
-
-def test_many_lost_oids_end_in_an_error(host: githttp.GitHost, connect: Callable[..., RefStore]) -> None:
-    host.set(A, host.commit("x"))
-    with pytest.raises(errors.ReadFailedError, match="no longer has"):
-        connect().read([f"{number:040x}" for number in range(1, refs.LOST_WANTS + 3)])
-
-
-def test_what_was_read_once_is_not_fetched_again(connect: Callable[..., RefStore]) -> None:
-    store, other = connect(), connect()
-    oid = store.write_commit(b"1\n")
-    store.apply([RefUpdate(A, None, oid)])
-    other.read([oid])
-    before = other.fetches
-    other.read([oid])
-    assert other.fetches == before
-
-
-# -- one push for a branch with files and a record
-
-
-def test_the_branch_and_the_ledger_go_in_one_atomic_push(
-    host: githttp.GitHost, connect: Callable[..., RefStore], tmp_path: Path
-) -> None:
-    work = tmp_path / "work"
-    host.set("refs/heads/main", host.commit("base", tree=host.git("mktree", text="")))
-    host.git("clone", "-q", "--depth=1", f"file://{host.repo}", str(work), cwd=tmp_path)
-    (work / "file.txt").write_text("new")
-    host.git("add", "file.txt", cwd=work)
-    host.git("commit", "-q", "-m", "work", cwd=work)
-    head = host.git("rev-parse", "HEAD", cwd=work)
-    base = host.git("rev-parse", "HEAD~1", cwd=work)
-    with Repo(str(work)) as repo:
-        store = connect(object_store=repo.object_store, shallow=frozenset({base}))
-        record = store.write_commit(b"{}\n")
-        branch = "refs/heads/klaud/auto-" + "a" * 16 + "-" + "b" * 16
-        answers = store.apply([RefUpdate(branch, None, head), RefUpdate(LEDGER, None, record)], atomic=True)
-    assert list(answers) == [RefUpdated(branch), RefUpdated(LEDGER)]
-    assert host.git("cat-file", "-p", f"{branch}:file.txt") == "new"
-    assert host.git("fsck", "--connectivity-only") == ""
 
 
 # -- the token
