@@ -63,13 +63,14 @@ class Response:
         file_kind: str = "",
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """``limit_bytes``: what the declared length may be at most (the file limit, unless said otherwise)."""
+        """``limit_bytes``: what the declared length of a small answer may be; else it is a file's, under the file limit."""
         self._session: requests.Session | None = session
         self._call: calls.Call | None = call
         self._clock = clock
         self._limits = limits or Limits()
         self._policy = policy or acquire.Policy()
         self._deadline = deadline
+        self._small = limit_bytes is not None
         self._limit_bytes = limit_bytes or self._limits.file_bytes
         self._file_kind = file_kind
         self._chance = chance
@@ -195,8 +196,8 @@ class Response:
             return self._invalid("the answer has neither a length nor chunked encoding", "ContentLength")
         if int(declared) > self._limit_bytes:
             return errors.StreamError(
-                f"the file is larger than the limit of {self._limit_bytes} bytes",
-                code="download-limit",
+                f"the {'answer' if self._small else 'file'} is larger than the limit of {self._limit_bytes} bytes",
+                code="response-too-large" if self._small else "download-limit",
                 details={
                     "error_type": "DownloadLimit",
                     "declared_bytes": int(declared),
