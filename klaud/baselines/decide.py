@@ -13,40 +13,14 @@ Not promised: that a row matching two families by coincidence is sorted out with
 
 from __future__ import annotations
 
-import fnmatch
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from klaud.baselines import codec, decide_points, lookup, model, nearest, reasons
+from klaud.baselines import codec, decide_family, decide_misses, decide_points, decide_today, lookup, model, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from klaud.baselines import schema
-
-
-class _Family:
-    """What is being found out about one asked family."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.examples: dict[model.ReasonCode, list[model.Example]] = {}
-        self.unmatched: dict[str, list[model.Row]] = {}
-        self.points: list[model.Point] = []
-        self.published: set[tuple[model.Value, ...]] = set()
-        self.siblings: list[model.Sibling] = []
-        self.retired: list[str] = []
-        self.rows: set[str] = set()
-        self.kin: set[str] = {name}
-
-    def add(self, code: model.ReasonCode, text: str, row: model.Row | None = None, **more: object) -> None:
-        """Note one instance of a reason."""
-        example = model.Example(
-            text=reasons.cut(text),
-            row=row.digest if row else "",
-            run_id=row.run_id if row else None,
-            **more,  # type: ignore[arg-type]  # differences only
-        )
-        self.examples.setdefault(code, []).append(example)
 
 
 class Judge:
@@ -63,16 +37,21 @@ class Judge:
         self._plan = plan
         self._proofs = proofs
         self._matrices = lookup.Matrices(plan, produced)
-        self._families = {name: _Family(name) for name in sorted(set(families))}
+        self._families = {name: decide_family.Family(name) for name in sorted(set(families))}
         self._current = current
-        self._today: dict[str, lookup.Today | None] = {}
+        self._now = decide_today.Now(plan, self._matrices, current)
+        self._misses = decide_misses.Misses(plan, self._matrices, self._families)
         self._anywhere: dict[model.Identity, list[lookup.Hit]] = {}
-        self.outside = 0
+        self._outside = 0
+
+    @property
+    def outside(self) -> int:
+        """Count the rows that no asked family has to answer for."""
+        return self._outside + self._misses.outside
 
     def relied(self, family: str) -> model.Relied:
         """Return what a family was judged by: rows by digest, and every family that these rows could belong to."""
-        found = self._families[family]
-        return model.Relied(rows=frozenset(found.rows), families=frozenset(found.kin))
+        return self._families[family].relied()
 
     def run(self, rows: Sequence[model.Row]) -> tuple[model.Verdict, ...]:
         """Judge the rows and return a verdict for each asked family, in order of their names."""
@@ -110,9 +89,12 @@ class Judge:
             self._blame(row, code, why)
         for commit in sorted(sound):
             self._commit(commit, sound[commit], joined[commit])
+        name = self._plan.policy.name
         for family in self._families.values():
-            self._near_misses(family)
-        return tuple(self._verdict(family) for family in self._families.values())
+            self._misses.explain(family)
+        return tuple(
+            family.verdict(name, self._matrices, self._now.matrix(family)) for family in self._families.values()
+        )
 
     # -- rows whose producer is in doubt
 
@@ -120,7 +102,7 @@ class Judge:
         names = {hit.family for hit in self._anywhere.get(row.identity, ())} or self._matrices.owners(row.identity)
         asked = sorted(names & self._families.keys())
         if not asked:
-            self.outside += 1
+            self._outside += 1
         for name in asked:
             self._families[name].rows.add(row.digest)
             self._families[name].kin |= names | self._matrices.owners(row.identity)
@@ -136,7 +118,7 @@ class Judge:
     ) -> None:
         same: dict[tuple[model.Identity, frozenset[tuple[str, int]]], list[tuple[model.Row, decide_points.Group]]] = {}
         narrowed: dict[tuple[model.Identity, frozenset[tuple[str, int]]], list[lookup.Hit]] = {}
-        strays: list[model.Row] = []
+        missed: list[model.Row] = []
         for row, group in pairs:
             hits = self._narrow(row, table[row.identity])
             if hits:
@@ -144,11 +126,11 @@ class Judge:
                 same.setdefault(key, []).append((row, group))
                 narrowed[key] = hits
             else:
-                self._unmatched(commit, row, strays)
+                missed.append(row)
         for key, several in same.items():
             every = {hit.family for hit in table[key[0]]}
             self._matched(commit, [row for row, _ in several], several[0][1], narrowed[key], every)
-        self._strays(commit, strays)
+        self._misses.take(commit, missed)
 
     def _narrow(self, row: model.Row, hits: list[lookup.Hit]) -> list[lookup.Hit]:
         """Keep what the row's fingerprint allows, then what its run's changelog selects, where that leaves something."""
@@ -179,7 +161,7 @@ class Judge:
                 near.kin |= owners | every
                 near.siblings.append(model.Sibling(row=row.digest, family=names[0]))
         if not self._families.keys() & names:
-            self.outside += not (owners & self._families.keys())
+            self._outside += not (owners & self._families.keys())
             return
         for name in names:
             family = self._families.get(name)
@@ -189,32 +171,35 @@ class Judge:
             family.kin |= owners | every
             family.published.add(self._plan.point_of(row.identity))
             mine = [hit for hit in hits if hit.family == name]
-            if len(names) > 1:
-                family.add("ambiguous", f"{self._where(row)}: entries of {' and '.join(names)} are the same point", row)
-            elif other := _other_recipes(row, mine):
-                family.add(
-                    "recipe-changed", f"{self._where(row)}: published is {row.fingerprint}, generated {other}", row
-                )
-            elif len(mine) > 1:
-                family.add("ambiguous", f"{self._where(row)}: {self._entries_differ(commit, mine)}", row)
-            elif twice:
-                family.add("duplicate-point", f"{self._where(row)}: run {row.run_id}, attempt {row.attempt}", row)
-            elif not row.fingerprint and not self._selected(row, name):
-                family.add("legacy-not-selecting", f"{self._where(row)}: run {row.run_id} does not select it", row)
-            else:
+            doubt = self._doubt(commit, row, names, mine, twice=twice)
+            if doubt is None:
                 self._point(family, commit, row, group, mine[0])
+            else:
+                code, text = doubt
+                family.add(code, f"{decide_points.where(self._plan, row)}: {text}", row)
+
+    def _doubt(
+        self, commit: str, row: model.Row, names: Sequence[str], mine: Sequence[lookup.Hit], *, twice: bool
+    ) -> tuple[model.ReasonCode, str] | None:
+        """Return why a row that meets entries is no point of a family all the same, None where it is one.
+
+        ``names``: the families whose entries it meets; ``mine``: those of the one that asks.
+        """
+        if len(names) > 1:
+            return "ambiguous", f"entries of {' and '.join(names)} are the same point"
+        if other := _other_recipes(row, mine):
+            return "recipe-changed", f"published is {row.fingerprint}, generated {other}"
+        if len(mine) > 1:
+            return "ambiguous", self._entries_differ(commit, mine)
+        if twice:
+            return "duplicate-point", f"run {row.run_id}, attempt {row.attempt}"
+        if not row.fingerprint and not self._selected(row, names[0]):
+            return "legacy-not-selecting", f"run {row.run_id} does not select it"
+        return None
 
     def _selected(self, row: model.Row, family: str) -> bool:
         changelog = self._proofs.changelog
         return changelog is None or decide_points.selects(changelog.get(str(row.run_id), ()), family)
-
-    def _where(self, row: model.Row) -> str:
-        """Return a point as a person would name it: the fields that are not coarse and not at their default."""
-        parts = []
-        for value, reader in zip(row.identity, self._plan.readers, strict=True):
-            if not reader.field.scope and not reader.field.varies and value != reader.field.default:
-                parts.append(f"{reader.name} {codec.shown(value)}")
-        return reasons.cut(", ".join(parts) or "the point", 160)
 
     def _entries_differ(self, commit: str, hits: Sequence[lookup.Hit]) -> str:
         first, second = hits[0], hits[1]
@@ -228,11 +213,13 @@ class Judge:
         by = f" (by {', '.join(equivalences)})" if equivalences else ""
         return f"entries {first.entry.position} and {second.entry.position} differ in {text}{by}"
 
-    def _point(self, family: _Family, commit: str, row: model.Row, group: decide_points.Group, hit: lookup.Hit) -> None:
+    def _point(
+        self, family: decide_family.Family, commit: str, row: model.Row, group: decide_points.Group, hit: lookup.Hit
+    ) -> None:
         state = self._matrices.known(commit, family.name)
         proof = self._proofs.runs[str(row.run_id)]
         trust = self._proofs.commits[commit]
-        if not self._as_today(family, row, hit, state):
+        if not self._now.has(family, row, hit, state):
             return
         family.points.append(
             model.Point(
@@ -253,153 +240,6 @@ class Judge:
                 ),
                 outliers=decide_points.outliers(self._plan.policy, row, group.older),
             )
-        )
-
-    # -- against the current matrix
-
-    def _current_matrix(self, family: _Family) -> lookup.Today | None:
-        if family.name not in self._today:
-            state = self._matrices.state(self._current, family.name)
-            if isinstance(state, lookup.Problem):
-                family.add(state.code, f"at the current commit {self._current[:12]}: {state.text}")
-                self._today[family.name] = None
-            else:
-                self._today[family.name] = lookup.Today(self._plan, state)
-        return self._today[family.name]
-
-    def _as_today(self, family: _Family, row: model.Row, hit: lookup.Hit, produced: lookup.Known) -> bool:
-        """Hold a proven row against today's matrix; False where it is not to be a point."""
-        today = self._current_matrix(family) if self._current else None
-        if today is None:
-            return True
-        if row.identity in today.exact:
-            return self._same_recipe(family, row, produced.matrix.entries[hit.entry.position], today)
-        where = self._where(row)
-        moved = today.loose.get(self._plan.point_of(row.identity))
-        if moved is not None:
-            places = [i for i, (a, b) in enumerate(zip(row.identity, moved, strict=True)) if a != b]
-            changes = ", ".join(
-                f"{self._plan.readers[i].name}: published {codec.shown(row.identity[i])}, today {codec.shown(moved[i])}"
-                for i in places
-            )
-            family.add("source-image-moved", f"{where}: {changes}", row)
-            return False
-        named = self._plan.named(row.identity)
-        for retired in self._plan.policy.retired:
-            if fnmatch.fnmatchcase(family.name, retired.family) and all(
-                named[name] == value for name, value in retired.match.items()
-            ):
-                family.retired.append(row.digest)
-                return False
-        family.add("point-retired", where, row)
-        return False
-
-    def _same_recipe(self, family: _Family, row: model.Row, entry: Mapping[str, Any], today: lookup.Today) -> bool:
-        entries = today.exact[row.identity]
-        known = {entry.fingerprint for entry in entries if entry.fingerprint}
-        if not row.fingerprint or not known or row.fingerprint in known:
-            return True
-        then = codec.settings_of(self._plan, entry)
-        now = codec.settings_of(self._plan, today.known.matrix.entries[entries[0].position])
-        changed = "; ".join(decide_points.changed_settings(then, now)) or "nothing that the matrix shows"
-        family.add("recipe-changed", f"{self._where(row)}: changed are {changed}", row)
-        return False
-
-    # -- rows that meet no entry
-
-    def _unmatched(self, commit: str, row: model.Row, strays: list[model.Row]) -> None:
-        owners = self._matrices.owners(row.identity)
-        if not owners:
-            strays.append(row)
-            return
-        broken = {
-            name: state for name in owners if isinstance(state := self._matrices.state(commit, name), lookup.Problem)
-        }
-        asked = sorted(owners & self._families.keys())
-        self.outside += not asked
-        for name in asked:
-            family = self._families[name]
-            family.rows.add(row.digest)
-            family.kin |= owners
-            if name in broken:
-                family.add(broken[name].code, f"run {row.run_id}, commit {commit[:12]}: {broken[name].text}", row)
-            elif not broken or self._one_off(commit, name, [row]):
-                family.unmatched.setdefault(commit, []).append(row)
-
-    def _one_off(self, commit: str, name: str, rows: Sequence[model.Row]) -> set[model.Identity]:
-        """Return the identities among ``rows`` that are one field away from an entry of the family."""
-        state = self._matrices.state(commit, name)
-        if isinstance(state, lookup.Problem):
-            return set()
-        return nearest.one_field_off(self._plan, [row.identity for row in rows], state.entries).keys()  # type: ignore[return-value]
-
-    def _strays(self, commit: str, rows: Sequence[model.Row]) -> None:
-        """Attribute rows of no family's coarse kind to the asked families that have an entry one field away."""
-        if not rows:
-            return
-        taken: set[str] = set()
-        for name, family in self._families.items():
-            close = self._one_off(commit, name, rows)
-            for row in rows:
-                if row.identity in close:
-                    taken.add(row.digest)
-                    family.rows.add(row.digest)
-                    family.unmatched.setdefault(commit, []).append(row)
-        self.outside += sum(row.digest not in taken for row in rows)
-
-    def _near_misses(self, family: _Family) -> None:
-        """Explain the first rows that matched nothing; the rest is counted by name only."""
-        explained = 0
-        for commit in sorted(family.unmatched):
-            rows = sorted(family.unmatched[commit], key=lambda row: row.digest)
-            some = rows[: max(model.MAX_EXAMPLES - explained, 0)]
-            explained += len(some)
-            state = self._matrices.state(commit, family.name)
-            entries = [] if isinstance(state, lookup.Problem) else state.entries
-            near = nearest.find(self._plan, [row.identity for row in some], entries)
-            for row in some:
-                found = near.get(row.identity)
-                if found is None:
-                    family.add("unmatched", f"run {row.run_id}: the producer's matrix has no entry", row)
-                    continue
-                changes = nearest.differences(self._plan, row.identity, found)
-                family.add("unmatched", f"run {row.run_id}: {nearest.sentence(changes)}", row, differences=changes)
-            for row in rows[len(some) :]:
-                family.add("unmatched", f"run {row.run_id}", row)
-
-    # -- the verdict
-
-    def _verdict(self, family: _Family) -> model.Verdict:
-        today = self._current_matrix(family) if self._current else None
-        if not family.examples and not family.points and not family.retired:
-            for commit, problem in self._matrices.problems(
-                family.name
-            ):  # without a matrix no row can be told to be its own
-                family.add(problem.code, f"at commit {commit[:12]}: {problem.text}")
-            if not family.examples:
-                family.examples["no-published-points"] = []
-        found = []
-        for code in sorted(family.examples, key=reasons.order):
-            examples = sorted(family.examples[code], key=lambda each: (not each.differences, each.row, each.text))
-            found.append(reasons.reason(code, benchmark=self._plan.policy.name, family=family.name, examples=examples))
-        points = sorted(family.points, key=lambda point: point.row)
-        counts: dict[str, int] = {}
-        for point in points:
-            for name in point.equivalences:
-                counts[name] = counts.get(name, 0) + 1
-        siblings = sorted(family.siblings, key=lambda each: (each.family, each.row))
-        return model.Verdict(
-            benchmark=self._plan.policy.name,
-            family=family.name,
-            verdict="deferred" if found else "verified",
-            reasons=tuple(found),
-            points=tuple(points),
-            equivalences=dict(sorted(counts.items())),
-            dropped=tuple(sorted({name for point in points for name in point.dropped})),
-            siblings=tuple(siblings[: model.MAX_EXAMPLES]),
-            sibling_count=len(siblings),
-            retired=tuple(sorted(family.retired)),
-            unpublished=today.unpublished(family.published) if today else 0,
         )
 
 

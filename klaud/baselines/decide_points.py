@@ -6,7 +6,7 @@ import fnmatch
 import statistics
 from typing import TYPE_CHECKING
 
-from klaud.baselines import model
+from klaud.baselines import codec, model, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -66,6 +66,15 @@ def outliers(policy: model.Policy, row: model.Row, older: Sequence[model.Row]) -
         if large > small * policy.outlier_factor or (value < 0) != (median < 0):
             found.append(model.Outlier(metric=metric, value=value, median=median, history=len(past)))
     return tuple(found)
+
+
+def where(plan: schema.Plan, row: model.Row) -> str:
+    """Return a point as a person would name it: the fields that are not coarse and not at their default."""
+    parts = []
+    for value, reader in zip(row.identity, plan.readers, strict=True):
+        if not reader.field.scope and not reader.field.varies and value != reader.field.default:
+            parts.append(f"{reader.name} {codec.shown(value)}")
+    return reasons.cut(", ".join(parts) or "the point", 160)
 
 
 def changed_settings(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:

@@ -70,7 +70,7 @@ class Policy(settings.Setting, frozen=True, kw_only=True):
     """Older values needed before a median means anything."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of the records: immutable, keyword-only."""
 
 
