@@ -16,8 +16,8 @@ from klaud import errors
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from klaud.encoder import request
     from klaud.encoder import model as bounds
+    from klaud.encoder import request
     from klaud.session import model
 
 BRIEF_BYTES = 1_048_576
@@ -126,7 +126,7 @@ def _brief(path: Path) -> model.Brief:
         raise errors.InputError(message) from None
 
 
-def _encode(
+def _encode(  # noqa: PLR0917 - the options of a verb, read
     asked: request.Asked, policy: bounds.Policy, data: Path, references: Path, isolation: str, report: Path | None
 ) -> None:
     import msgspec

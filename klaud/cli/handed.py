@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from klaud import errors, names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from klaud.github import gateway as gateways
@@ -76,13 +77,30 @@ def fetch(gateway: gateways.Gateway, wave: str, candidate: str, folder: Path) ->
         packed = gateway.download_artifact(one.id, ARTIFACT_BYTES)
         where = f"artifact {one.name} of run {run.id}"
         taken = {name: _member(packed, name, where=where) for name in (files.brief(candidate), files.bundle(candidate))}
-        lacking = [name for name, raw in taken.items() if raw is None]
+        lacking = [name for name, raw in taken.items() if raw is None and not _without(taken, candidate, name)]
         if not lacking:
             for name, raw in taken.items():
-                files.write(folder, name, raw or b"")
+                if raw is not None:
+                    files.write(folder, name, raw)
             return
     message = f"{where} has no {lacking[0]}"
     raise errors.InputError(message)
+
+
+def _without(taken: Mapping[str, bytes | None], candidate: str, name: str) -> bool:
+    """Tell whether a bundle is lacking because its brief names none: a candidate that encodes has no baseline."""
+    import msgspec
+
+    from klaud.planner import files
+    from klaud.session import model
+
+    if name != files.bundle(candidate):
+        return False
+    try:
+        told = msgspec.json.decode(taken[files.brief(candidate)] or b"", type=model.Brief)
+    except msgspec.DecodeError:
+        return False
+    return told.kind == "encode" and not told.bundle
 
 
 def _member(packed: bytes, name: str, *, where: str) -> bytes | None:

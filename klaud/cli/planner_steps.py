@@ -70,7 +70,8 @@ def refuse_forbidden(why: str) -> None:
 def refuse_failed_rows(made: model.Plan, evidences: proof.Evidences) -> None:
     """End with an error where no benchmark's published rows could be read: nothing could be proven."""
     failed = [one for one in evidences.benchmarks if one.failed is not None]
-    if not made.candidates or not failed or len(failed) < len(evidences.benchmarks):
+    measured = any(one.kind == "upgrade" for one in made.candidates)
+    if not measured or not failed or len(failed) < len(evidences.benchmarks):
         return
     message = "; ".join(one.failed.message for one in failed if one.failed is not None)
     advice = "Correct the feed, or try again when it answers; nothing was claimed or started."
@@ -222,6 +223,7 @@ def make_plan(
         generate=generate,
         standing=decide_plan.Standing(memory=memory, in_recovery=in_recovery, at=observe.time_text(clock.now())),
         only=only,
+        references=config.references,
     )
     evidences = proof.Evidences(base=made.base, benchmarks=tuple(evidence.values()))
     files.write(out, files.PLAN, made)
@@ -265,7 +267,7 @@ def make_review(live: lives.Live, made: model.Plan, out: Path) -> reviewed.Revie
     from klaud.review import run as verbs
 
     policy = live.config.review
-    candidates = reviewing.candidates(made, live.config.benchmarks)
+    candidates = reviewing.candidates(made, live.config.benchmarks, live.config.references)
     pulls = observe.open_pulls(live.gateway, candidates, policy, repository=live.repository, clock=live.clock)
     files.write(out, OPEN_PULLS, codec.encode(pulls))
     with _reviewer(live, out) as reviewer:
@@ -413,7 +415,7 @@ def choose(
 ) -> run.Selected:
     """Select and claim; write selection.json, briefs and bundles, and show what was decided."""
     from klaud import feeds
-    from klaud.planner import capacity, codec, files, proof, run, summary
+    from klaud.planner import capacity, codec, encoding, files, proof, run, summary
     from klaud.review import codec as reviews
 
     raw = files.read_bytes(folder, REVIEW)
@@ -446,11 +448,13 @@ def choose(
             web=feeds.Web(clock=live.clock),
             key=os.environ.get(capacity.KEY_VARIABLE, ""),
         ),
+        refuse=lambda brief: encoding.refused(brief, live.config.reference(brief.benchmark), live.config.encoding()),
     )
     chosen = run.select(world_of(live), given, cap=cap, dry_run=dry_run)
     for candidate, brief in chosen.briefs.items():
         files.write(out, files.brief(candidate), brief)
-        files.write(out, files.bundle(candidate), chosen.bundles[candidate])
+        if candidate in chosen.bundles:
+            files.write(out, files.bundle(candidate), chosen.bundles[candidate])
     files.write(out, files.SELECTION, codec.encode_selection(chosen.selection))
     say(summary.selection(chosen.selection))
     return chosen

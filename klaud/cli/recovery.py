@@ -164,29 +164,32 @@ def settling(live: lives.Live, started: records.SessionStarted, *, bundles: Path
     if ":" not in started.family:
         return None
     file, _ = names.split_family(started.family)
-    for benchmark in live.config.benchmarks:
-        if any(fnmatch.fnmatch(file, glob) for glob in benchmark.families.files):
-            return finish.World(
-                gateway=live.gateway,
-                refs=live.refs,
-                store=live.store,
-                names=live.names,
-                repository=live.repository,
-                host=live.place.web_host,
-                clock=live.clock,
-                policy=live.config.session,
-                workflows=benchmark.workflows,
-                who=rules_touch.Who(
-                    bot=live.config.bot,
-                    ignored=live.config.ignored_actors,
-                    approvals=tuple(filter(None, [benchmark.workflows.approval_label])),
-                ),
-                plan=schema.plan(benchmark),
-                frozen=frozen,
-                log=lambda text: typer.echo(text, err=True),
-                by="recovery",
-            )
-    return None
+    entry = live.config.reference(file)
+    fitting = [one for one in live.config.benchmarks if any(fnmatch.fnmatch(file, glob) for glob in one.families.files)]
+    if entry is None and not fitting:
+        return None
+    flows = entry.workflows if entry is not None else fitting[0].workflows
+    return finish.World(
+        gateway=live.gateway,
+        refs=live.refs,
+        store=live.store,
+        names=live.names,
+        repository=live.repository,
+        host=live.place.web_host,
+        clock=live.clock,
+        policy=live.config.session,
+        workflows=flows,
+        who=rules_touch.Who(
+            bot=live.config.bot,
+            ignored=live.config.ignored_actors,
+            approvals=tuple(filter(None, [flows.approval_label])),
+        ),
+        plan=schema.plan(fitting[0]) if entry is None else None,
+        frozen=frozen,
+        log=lambda text: typer.echo(text, err=True),
+        by="recovery",
+        final_is_proof=entry is not None,
+    )
 
 
 def publish(found: model.Report, path: Path) -> None:

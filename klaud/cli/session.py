@@ -19,6 +19,8 @@ from klaud import errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from klaud import config as configs
+    from klaud.baselines import schema
     from klaud.cli import live
     from klaud.leases import model as leases
     from klaud.session import model, rules_coverage, run
@@ -38,6 +40,10 @@ CandidateOption = Annotated[str, typer.Option("--candidate", help="The session's
 BriefOption = Annotated[Path | None, typer.Option("--brief", help="The session's brief, which names its benchmark.")]
 HandedOption = Annotated[Path, typer.Option("--out", help="Folder for the wave's files, where --brief is not given.")]
 HANDED = Path("klaud-wave")
+ReferencesOption = Annotated[
+    Path, typer.Option("--references", help="For a candidate that encodes: where its reference is built and kept.")
+]
+REFERENCES = Path("klaud-references")
 ClaimOption = Annotated[str, typer.Option("--claim", help="The claim's commit that this run was started for.")]
 
 
@@ -52,6 +58,7 @@ def session(  # noqa: PLR0917 - a verb's options
     bundle: BundleOption = None,
     report: ReportOption = None,
     out: HandedOption = HANDED,
+    references: ReferencesOption = REFERENCES,
     config: ConfigOption = None,
 ) -> None:
     """Run one candidate's session: take its claim over, let the agent work, then park or settle.
@@ -63,10 +70,57 @@ def session(  # noqa: PLR0917 - a verb's options
     place = brief if brief is not None else _handed(config, wave, candidate, out)
     told = _read_brief(place)
     beside = place.resolve().parent / f"baseline-{told.candidate}.json"
+    if told.kind == "encode":
+        _encode(told, claim, config, report, references)
+        return
     named = _Named(told.benchmark, told.candidate, told.targets)
     with _host(config, named, bundle or beside, report) as host, _private_folder() as folder:
         end = run.run_session(host, told, folder=folder, claim=claim)
     _say(report, _words(end))
+
+
+def _encode(told: model.Brief, claim: str, config: Path | None, report: Path | None, references: Path) -> None:
+    """Run the session of a candidate that encodes; what the brief asks for is judged before anything is written."""
+    import msgspec
+
+    from klaud import clock as clocks
+    from klaud.cli import live
+    from klaud.encoder import candidate, request
+    from klaud.encoder import run as encoding
+    from klaud.session import run
+
+    loaded = live.load_config(config)
+    entry = loaded.reference(told.benchmark)
+    if entry is None:
+        message = f"references {told.benchmark[:80]!r} are not in the configuration"
+        raise errors.InputError(message)
+    program = tuple(word.replace("{root}", str(Path.cwd())) for word in entry.program)
+    checked = request.check(request.from_brief(told, program=program), loaded.encoding())
+    for text in checked.warnings:
+        _log(f"warning: {text}")
+    work = candidate.Encode(
+        checked=checked, data=entry.data, directory=entry.directory, references=references.absolute(),
+        clock=clocks.SystemClock(), job_seconds=loaded.session.job_seconds,
+    )  # fmt: skip
+    named = _Named(told.benchmark, told.candidate, framework=checked.framework)
+    with _host(config, named, Path(f"baseline-{told.candidate}.json"), report) as host, _private_folder() as folder:
+        craft = run.Craft(workplace=work.workplace, turn=work.turn)
+        end = run.run_session(host, told, folder=folder, claim=claim, craft=craft)
+    words = _words(end)
+    if work.outcome is not None:
+        said = encoding.report(work.outcome)
+        words["reference"] = msgspec.to_builtins(said)
+        words["items"] = encoding.not_encoded(work.outcome)
+        _outputs({"reference": said.artifact, "reference-path": str(references / said.path)} if said.upload else {})
+    _say(report, words)
+
+
+def _outputs(named: dict[str, str]) -> None:
+    """Set outputs of the step, where it is one."""
+    place = os.environ.get("GITHUB_OUTPUT", "")
+    if place and named:
+        with Path(place).open("a", encoding="utf-8") as file:
+            file.writelines(f"{name}={value}\n" for name, value in named.items())
 
 
 def finish(  # noqa: PLR0917 - a verb's options
@@ -173,11 +227,15 @@ def _read_brief(path: Path) -> model.Brief:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Named:
-    """What a session is about: the benchmark's name (empty: the only one), the candidate, the targets its family runs on."""
+    """What a session is about: the benchmark's name (empty: the only one), the candidate, the targets its family runs on.
+
+    ``framework``: what drives it instead of the policy's.
+    """
 
     benchmark: str
     candidate: str
     targets: tuple[str, ...] = ()
+    framework: str = ""
 
 
 def _room(opened: live.Live, targets: tuple[str, ...]) -> Callable[[], Room]:
@@ -198,29 +256,45 @@ def _room(opened: live.Live, targets: tuple[str, ...]) -> Callable[[], Room]:
     return ask
 
 
+def _about(config: configs.Config, name: str) -> tuple[model.Workflows, model.EditScope, schema.Plan | None]:
+    """Return workflows, edit scope and identity of a benchmark (empty: the only one); references have no identity."""
+    from klaud.baselines import schema
+    from klaud.session import model
+
+    if not name and len(config.benchmarks) + len(config.references) == 1:
+        name = (*(one.name for one in config.benchmarks), *(one.name for one in config.references))[0]
+    entry = config.reference(name)
+    if entry is not None:
+        return entry.workflows, model.EditScope(files=(f"{entry.directory}/{entry.name}/**",)), None
+    chosen = config.benchmark(name)
+    if chosen.edit_scope is None:
+        message = f"benchmark {chosen.name} has no edit-scope: what an agent may change is not known"
+        raise errors.InputError(message)
+    return chosen.workflows, chosen.edit_scope, schema.plan(chosen)
+
+
 @contextlib.contextmanager
 def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None) -> Iterator[run.Host]:
     """Build what a session acts with; SIGTERM asks it to end. Logs are kept beside ``report``."""
+    import msgspec
+
     from klaud import config as configs
-    from klaud.baselines import schema
     from klaud.cli import live
     from klaud.github import folder as folders
     from klaud.github import gateway as ports
     from klaud.github import refs
     from klaud.leases import store as stores
-    from klaud.session import evidence, finish, journal, rules_coverage, rules_redact, rules_touch, run, tools
+    from klaud.session import evidence, finish, journal, model, rules_coverage, rules_redact, rules_touch, run, tools
 
     opened = live.open_live(config)
     if opened.me is None:
         message = "GITHUB_RUN_ID is not set: a session needs a workflow run that others can see"
         raise errors.InputError(message)
-    benchmark, name = named.benchmark, named.candidate
-    if not benchmark and len(opened.config.benchmarks) == 1:
-        benchmark = opened.config.benchmarks[0].name
-    chosen = opened.config.benchmark(benchmark)
-    if chosen.edit_scope is None:
-        message = f"benchmark {chosen.name} has no edit-scope: what an agent may change is not known"
-        raise errors.InputError(message)
+    name = named.candidate
+    flows, scope, plan = _about(opened.config, named.benchmark)
+    policy = opened.config.session
+    if named.framework:
+        policy = msgspec.structs.replace(policy, framework=msgspec.convert(named.framework, model.Framework))
     paused = configs.is_paused(opened.config, os.environ) is not None
     loaded = evidence.load(bundle, None)
 
@@ -261,17 +335,18 @@ def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None)
             repository=opened.repository,
             host=opened.place.web_host,
             clock=opened.clock,
-            policy=opened.config.session,
-            workflows=chosen.workflows,
+            policy=policy,
+            workflows=flows,
             who=rules_touch.Who(
                 bot=opened.config.bot,
                 ignored=opened.config.ignored_actors,
-                approvals=tuple(filter(None, [chosen.workflows.approval_label])),
+                approvals=tuple(filter(None, [flows.approval_label])),
             ),
-            plan=schema.plan(chosen),
+            plan=plan,
             frozen=frozen,
             log=told.log,
             journal=told,
+            final_is_proof=plan is None,
         )
         yield run.Host(
             settling=settling,
@@ -282,10 +357,10 @@ def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None)
             open_refs=open_refs,
             open_store=open_store,
             target=tools.Target(
-                workflows=chosen.workflows,
-                scope=chosen.edit_scope,
+                workflows=flows,
+                scope=scope,
                 points=loaded.points if isinstance(loaded, rules_coverage.Frozen) else (),
-                capacity=_room(opened, named.targets),
+                capacity=_room(opened, named.targets) if plan is not None else None,
                 who=settling.who,
             ),
             paused=lambda: paused,

@@ -134,6 +134,12 @@ def report(outcome: Outcome) -> Report:
     )
 
 
+def not_encoded(outcome: Outcome) -> list[str]:
+    """Return, for each item without entities, what became of it and why, in words."""
+    rows = outcome.entry.results if outcome.entry is not None else ()
+    return [f"item {row.kb_id} {row.status}: {row.error or row.notes}" for row in rows if row.status != "encoded"]
+
+
 def lines(outcome: Outcome) -> list[str]:
     """Return what became of one database, in words for a person."""
     name = naming.names(outcome.key).local
@@ -155,7 +161,4 @@ def lines(outcome: Outcome) -> list[str]:
         said.append("  warning: its inputs have changed since it was built; --rebuild makes it anew")
     if outcome.wasted.attempts:
         said.append(f"  wasted: {outcome.wasted.attempts} attempts of a build that another one overtook")
-    said += [
-        f"  item {row.kb_id} {row.status}: {row.error or row.notes}" for row in entry.results if row.status != "encoded"
-    ]
-    return said
+    return [*said, *(f"  {text}" for text in not_encoded(outcome))]

@@ -62,13 +62,17 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one candidate when it is its turn. ``standing``: code, message, unblock of what blocks it now."""
+    """What is known of one candidate when it is its turn. ``standing``: code, message, unblock of what blocks it now.
+
+    ``measured``: it has a baseline to prove; a candidate that encodes has none.
+    """
 
     standing: tuple[model.PlanCode, str, str] | None
     review: review.Decision | None
     capacity: Capacity
     verdict: baselines.Verdict | None
     taken: bool = False
+    measured: bool = True
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +117,7 @@ def stop(facts: Facts, usage: Usage, policy: model.Policy, *, started: int, cap:
         _review(facts.review)
         or _ceilings(usage, policy, started, cap)
         or _capacity(facts.capacity)
-        or _baseline(facts.verdict)
+        or (_baseline(facts.verdict) if facts.measured else None)
         or _taken(taken=facts.taken)
     )
 

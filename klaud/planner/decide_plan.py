@@ -25,15 +25,20 @@ if TYPE_CHECKING:
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """One family at the base commit: the entries that its generator gave, or why there are none (``code``)."""
+    """One family at the base commit: the entries that its generator gave, or why there are none (``code``).
+
+    ``defaults``: what each candidate's change says unless its offer says otherwise.
+    """
 
     benchmark: str
     family: str
+    kind: model.Kind = "upgrade"
     entries: tuple[dict[str, Any], ...] = ()
     code: str = ""
     message: str = ""
     inputs: str = ""
     targets: tuple[str, ...] = ()
+    defaults: dict[str, Any] = {}
 
 
 class SourceRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,8 +254,9 @@ def _candidate(offer: model.Offer, facts: Known) -> model.Candidate:
         candidate=names.candidate_id(facts.family, text),
         family=facts.family,
         benchmark=facts.benchmark,
+        kind=facts.kind,
         subject=text,
-        change=offer.change,
+        change={**facts.defaults, **offer.change},
         targets=facts.targets,
     )
 

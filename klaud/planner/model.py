@@ -49,6 +49,9 @@ Time: TypeAlias = Annotated[
 
 Version: TypeAlias = Literal[1]
 
+Kind: TypeAlias = Literal["upgrade", "encode"]
+"""What a candidate is: a change to a family of a matrix, or the encoding of a database into a reference."""
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     """Base of the records: immutable, keyword-only, strict."""
@@ -137,6 +140,8 @@ class Candidate(Record, frozen=True, kw_only=True):
     """``<file>:<key>``."""
     benchmark: str
     """Which benchmark of the configuration it belongs to."""
+    kind: Kind = "upgrade"
+    """What it is: a change to a family of a matrix, or the encoding of a database."""
     subject: str
     """What would change, in a few words: the text whose hash is in the id."""
     change: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from klaud import errors
 from klaud.baselines import model as baselines
-from klaud.planner import decide_plan, observe, sources
+from klaud.planner import decide_plan, encoding, observe, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,8 +51,11 @@ def make(
     generate: Generate,
     standing: decide_plan.Standing,
     only: Sequence[str] = (),
+    references: Sequence[settings.References] = (),
 ) -> model.Plan:
     """Return the plan of a wave. ``only``: families to plan for, as globs of ``<file>:<key>``; empty: all.
+
+    ``references``: benchmarks of databases; nothing is generated for them.
 
     InputError or RetryLaterError where every source failed: the message says each one's reason.
     """
@@ -66,13 +69,19 @@ def make(
         given = sources.read(benchmark, policy, places)
         read += given
         known += _generated(benchmark, policy, found, generate)
+    for entry in references:
+        databases = encoding.known(entry, places.files)
+        families[entry.name] = [one.family for one in databases if not one.code and _wanted(one.family, only)]
+        given = sources.read(entry, policy, places) or (encoding.missing(entry, databases, places.files),)
+        read += given
+        known += databases
     _refuse_if_all_failed(read)
     return decide_plan.plan(
         wave=wave,
         base=places.files.commit,
         seed=seed,
         policy=policy,
-        benchmarks={one.name: one.renames for one in benchmarks},
+        benchmarks={**{one.name: one.renames for one in benchmarks}, **{one.name: {} for one in references}},
         families=families,
         known=known,
         sources=read,

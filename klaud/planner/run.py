@@ -31,7 +31,8 @@ class Given:
     """What earlier jobs found out, for ``select``.
 
     ``verdicts`` by (benchmark, family); ``inputs`` likewise: the digest of what a family's baseline rests on. ``bundle``
-    makes a candidate's evidence bundle; ``figures`` are the capacity provider's.
+    makes a candidate's evidence bundle; ``figures`` are the capacity provider's. ``refuse`` says why a candidate that
+    encodes cannot start.
     """
 
     plan: model.Plan
@@ -41,6 +42,7 @@ class Given:
     bundle: Callable[[model.Candidate], bytes]
     figures: decide.Figures | decide.CapacityUnknown | decide.NotAsked
     inputs: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    refuse: Callable[[session.Brief], decide.Stopped | None] = lambda _: None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +114,17 @@ class _Chosen:
     def look_at(self, candidate: model.Candidate, limit: int) -> None:
         """Take one candidate through the gates, and claim its family where none stops it."""
         key = (candidate.benchmark, candidate.family)
+        measured = candidate.kind == "upgrade"
         facts = decide.Facts(
             standing=decide_plan.blocks(candidate, self._standing, inputs=self._given.inputs.get(key, "")),
             review=self._given.review.of(candidate.candidate),
-            capacity=decide.capacity(candidate.targets, self._given.figures),
+            capacity=decide.capacity(candidate.targets, self._given.figures) if measured else "not-asked",
             verdict=self._given.verdicts.get(key),
             taken=candidate.family in self._families,
+            measured=measured,
         )
-        stopped = decide.stop(facts, self._usage, self._world.policy, started=len(self._families), cap=limit)
+        stopped = None if measured else self._given.refuse(self._brief(candidate))
+        stopped = stopped or decide.stop(facts, self._usage, self._world.policy, started=len(self._families), cap=limit)
         if stopped is None and self.forbidden:
             stopped = decide.Stopped(
                 gate="claim", code="claim-forbidden", message=self.forbidden, unblock="the token may push refs"
@@ -127,7 +132,7 @@ class _Chosen:
         if stopped is not None:
             self.stop(candidate, stopped)
             return
-        bundle = self._given.bundle(candidate)
+        bundle = self._given.bundle(candidate) if measured else None
         if self._dry_run:
             self._select(candidate, bundle, "")
             return
@@ -148,11 +153,9 @@ class _Chosen:
         if stopped.reasons:
             self.reasons[candidate.candidate] = stopped.reasons
 
-    def _select(self, candidate: model.Candidate, bundle: bytes, claim: str) -> None:
-        digest = f"sha256:{hashlib.sha256(bundle).hexdigest()}"
-        self._families.add(candidate.family)
-        self.bundles[candidate.candidate] = bundle
-        self.briefs[candidate.candidate] = session.Brief(
+    def _brief(self, candidate: model.Candidate, *, bundle: str = "", claim: str = "") -> session.Brief:
+        return session.Brief(
+            kind=candidate.kind,
             wave=self._given.plan.wave,
             candidate=candidate.candidate,
             family=candidate.family,
@@ -160,10 +163,17 @@ class _Chosen:
             benchmark=candidate.benchmark,
             subject=candidate.subject,
             change=candidate.change,
-            bundle=digest,
+            bundle=bundle,
             claim=claim,
             targets=candidate.targets,
         )
+
+    def _select(self, candidate: model.Candidate, bundle: bytes | None, claim: str) -> None:
+        digest = "" if bundle is None else f"sha256:{hashlib.sha256(bundle).hexdigest()}"
+        self._families.add(candidate.family)
+        if bundle is not None:
+            self.bundles[candidate.candidate] = bundle
+        self.briefs[candidate.candidate] = self._brief(candidate, bundle=digest, claim=claim)
         self.decisions.append(
             model.Decision(
                 candidate=candidate.candidate,

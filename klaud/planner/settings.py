@@ -134,7 +134,7 @@ class Benchmark(baselines_model.Policy, frozen=True, kw_only=True):
 
 
 class References(session_model.Section, frozen=True, kw_only=True):
-    """A benchmark of databases whose knowledge is encoded into references: each database is a candidate of kind ``encode``."""
+    """A benchmark of databases whose knowledge is encoded into references: each is a candidate of kind ``encode``."""
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
     """The benchmark's name in families (``<name>:<database>``), paths and artifacts; different for each entry."""

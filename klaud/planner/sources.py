@@ -30,7 +30,9 @@ class Places:
     web: feeds.Web
 
 
-def read(benchmark: settings.Benchmark, policy: settings.Policy, places: Places) -> tuple[decide_plan.SourceRead, ...]:
+def read(
+    benchmark: settings.Benchmark | settings.References, policy: settings.Policy, places: Places
+) -> tuple[decide_plan.SourceRead, ...]:
     """Return what each source of a benchmark gave, in order."""
     return tuple(_read(benchmark.name, one, policy, places) for one in benchmark.sources)
 

@@ -54,6 +54,10 @@ class Tree:
         patterns = [glob(one) for one in globs]
         return tuple(path for path in self.paths if any(one.fullmatch(path) for one in patterns))
 
+    def oid(self, path: str) -> str:
+        """Return git's object id of a file or folder of the commit; InputError where there is none."""
+        return self._git("rev-parse", "--verify", "--end-of-options", f"{self.commit}:{path}").decode().strip()
+
     def read(self, path: str) -> bytes:
         """Return a file's bytes; InputError where the commit has none of that name or it is too large."""
         if path not in self.paths:

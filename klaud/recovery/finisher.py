@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from klaud.github import model as github
 from klaud.leases import model as leases
 from klaud.recovery import decide_cases, model
-from klaud.session import decide_outcome, evidence, finish, ledger, rules_coverage
+from klaud.session import decide_outcome, finish, ledger, rules_coverage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,20 +38,9 @@ class SessionFinisher:
         world, records, _ = found
         started = decide_cases.started(records)
         run = world.gateway.run(final.run_id)
-        if world.plan is None or not isinstance(run, github.Run):
-            why = "the benchmark has no identity to compare by" if world.plan is None else f"run {final.run_id} is gone"
-            return model.Evidence(verdict="unreadable", why=why)
-        answer = evidence.judge(
-            world.gateway,
-            run,
-            world.frozen(started.bundle if started else ""),
-            plan=world.plan,
-            repository=world.repository,
-            host=world.host,
-            artifact=world.workflows.results_artifact,
-            limit=world.policy.results_bytes,
-            evaluations=world.workflows.evaluations,
-        )
+        if not isinstance(run, github.Run):
+            return model.Evidence(verdict="unreadable", why=f"run {final.run_id} is gone")
+        answer = finish.proof(world, run, started.bundle if started else "")
         match answer:
             case rules_coverage.Verified():
                 return model.Evidence(verdict="verified")

@@ -97,6 +97,8 @@ def blame_of(outcome: leases.OutcomeClass, code: str = "") -> model.Blame:
 
 def outcome_of_turn(end: model.TurnEnd) -> tuple[leases.OutcomeClass, str]:
     """Return the outcome class and its code for a session whose last turn ended so and left nothing to wait for."""
+    if end.code and end.fault in {"", "agent-error"}:
+        return "failed", end.code
     match end.fault:
         case "missing-program" | "bad-version" | "start" | "isolation" | "authentication" | "hermetic":
             return "agent-never-ran", end.fault

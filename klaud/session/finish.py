@@ -53,7 +53,8 @@ CANCEL_LOOKS = 20
 class World:
     """What settling needs beside the book. ``plan``: the benchmark's identity.
 
-    ``frozen`` loads the frozen baseline whose digest it is handed (the ledger's).
+    ``frozen`` loads the frozen baseline whose digest it is handed (the ledger's). ``final_is_proof``: the final run is a
+    validation that says all by its end, and there is no baseline to cover.
     """
 
     gateway: ports.Gateway
@@ -71,6 +72,7 @@ class World:
     log: Callable[[str], None]
     by: Literal["finish", "recovery"] = "finish"
     journal: journal.Journal = journal.SILENT
+    final_is_proof: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,15 +122,7 @@ def observe(world: World, view: rules_ledger.View, started: leases.SessionStarte
     found: rules_coverage.Evidence | None = None
     final = decide_outcome.newest_final(finals)
     if final is not None and final.status == "completed" and final.conclusion == "success":
-        if world.plan is None:
-            found = rules_coverage.Unreadable("bundle", "this benchmark has no identity to compare by")
-        else:
-            found = evidence.judge(
-                world.gateway, final, world.frozen(started.bundle),
-                plan=world.plan, repository=world.repository, host=world.host,
-                artifact=world.workflows.results_artifact, limit=world.policy.results_bytes,
-                evaluations=world.workflows.evaluations,
-            )  # fmt: skip
+        found = proof(world, final, started.bundle)
     return decide_outcome.Facts(
         pull=pull,
         finals=finals,
@@ -138,6 +132,20 @@ def observe(world: World, view: rules_ledger.View, started: leases.SessionStarte
         branch=head,
         smoke=smoke,
     )
+
+
+def proof(world: World, final: hub.Run, bundle: str) -> rules_coverage.Evidence:
+    """Return what a successful final run proves; ``bundle``: the digest of the frozen baseline, as the ledger has it."""
+    if world.final_is_proof:
+        return rules_coverage.Verified(0)
+    if world.plan is None:
+        return rules_coverage.Unreadable("bundle", "this benchmark has no identity to compare by")
+    return evidence.judge(
+        world.gateway, final, world.frozen(bundle),
+        plan=world.plan, repository=world.repository, host=world.host,
+        artifact=world.workflows.results_artifact, limit=world.policy.results_bytes,
+        evaluations=world.workflows.evaluations,
+    )  # fmt: skip
 
 
 def _newest_smoke(world: World, view: rules_ledger.View) -> hub.Run | None:
@@ -324,10 +332,12 @@ class _Closer:
 
     def _report(self, outcome: leases.Outcome) -> str:
         found = self.evidence
-        covered = points = 0
+        covered = 0
+        points: int | None = None if self.world.final_is_proof else 0
         lines: list[str] = []
         if isinstance(found, rules_coverage.Verified):
-            covered = points = found.points
+            covered = found.points
+            points = None if self.world.final_is_proof else covered
             lines = [
                 f"* {name}: {ratio:.4g} of the old value (median over the points)"
                 for name, ratio in found.deltas.items()

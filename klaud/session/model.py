@@ -393,7 +393,8 @@ class TurnEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     ``entered``: the hand-shake was completed. ``exit_status``: the agent's own, None where it had to be killed or never
     started. ``skipped_lines``: records refused by name (too long, not UTF-8, torn). ``left``: processes that outlived
-    the teardown. ``seconds``: from start to the end of the teardown.
+    the teardown. ``seconds``: from start to the end of the teardown. ``code``: a closed word for why nothing was achieved,
+    where the turn is not an agent's alone and knows better than its fault says.
     """
 
     status: TurnStatus
@@ -408,3 +409,4 @@ class TurnEnd(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     isolation: str = ""
     denied: dict[str, int] = {}
+    code: str = ""

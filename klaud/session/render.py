@@ -82,10 +82,14 @@ def draft(
     files: Sequence[str],
 ) -> Written:
     """Return title and body of a draft: what klaud knows first, then what the agent says, marked as such."""
-    opening = (
-        "This draft was opened by klaud. It is marked ready only when the full benchmark has covered every published "
-        "point of the family at its head; until then it may be closed by the next run."
+    encoded = brief.kind == "encode"
+    proof = (
+        "the validation of the reference has passed at its head"
+        if encoded
+        else "the full benchmark has covered every published point of the family at its head"
     )
+    opening = f"This draft was opened by klaud. It is marked ready only when {proof}; until then it may be closed by the next run."
+    baseline = [f"* Frozen baseline: {points} points, bundle {reports.escape(bundle or 'none')}"]
     lines = [
         opening,
         "",
@@ -93,15 +97,16 @@ def draft(
         f"* Proposed: {field(brief.subject, limit)}",
         f"* Base: {reports.escape(brief.base)}",
         f"* Wave: {reports.escape(brief.wave)}, candidate {reports.escape(brief.candidate)}",
-        f"* Frozen baseline: {points} points, bundle {reports.escape(bundle or 'none')}",
+        *([] if encoded else baseline),
         f"* Files: {', '.join(reports.escape(plain(name, 200)) for name in files[:20]) or 'none'}",
         "",
         "To take this draft over, add the label <b>klaud-handoff</b>: klaud then writes nothing more here.",
         "",
-        "What the agent says (its own words, not checked):",
+        "What became of the items:" if encoded else "What the agent says (its own words, not checked):",
         "",
     ]
-    for name, text in (("Summary", asked.summary), ("Rationale", asked.rationale), ("Risks", asked.risks)):
+    risks = "Without entities" if encoded else "Risks"
+    for name, text in (("Summary", asked.summary), ("Rationale", asked.rationale), (risks, asked.risks)):
         if text.strip():
             lines += [f"> {name}: {field(text, limit)}", ""]
     return Written(title(asked.title), "\n".join(lines).rstrip() + "\n")
@@ -150,16 +155,17 @@ def hand_over(view: rules_ledger.View, *, head: str, label: str) -> str:
 
 
 def coverage_report(
-    *, outcome: str, covered: int, points: int, run_id: int | None, head: str, lines: Sequence[str], bundle: str
+    *, outcome: str, covered: int, points: int | None, run_id: int | None, head: str, lines: Sequence[str], bundle: str
 ) -> str:
-    """Return the comment that goes with the end of a session."""
+    """Return the comment that goes with the end of a session. ``points`` None: there is no baseline to cover."""
+    measured = points is not None
     text = [
         f"klaud: this session ended as <b>{reports.escape(outcome)}</b>.",
         "",
-        f"* Points of the frozen baseline with a result of this head: {covered} of {points}",
+        *([f"* Points of the frozen baseline with a result of this head: {covered} of {points}"] if measured else []),
         f"* Final run: {run_id if run_id is not None else 'none'}",
         f"* Head: {reports.escape(head or 'none')}",
-        f"* Baseline bundle: {reports.escape(bundle or 'none')}",
+        *([f"* Baseline bundle: {reports.escape(bundle or 'none')}"] if measured else []),
         "",
         *lines,
     ]

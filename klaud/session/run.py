@@ -102,6 +102,18 @@ class Stopped:
 SessionEnd: TypeAlias = NotOurs | Parked | Ended | Stopped
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Craft:
+    """How a candidate of one kind is worked on: where, and what one turn is. Everything around it is the same for all."""
+
+    workplace: Callable[..., work.Work] = work.Work
+    turn: Callable[[frameworks.Ask], model.TurnEnd] = frameworks.run_turn
+
+
+UPGRADE = Craft()
+"""An agent changes files of the family in a work tree of its own."""
+
+
 def take_book(host: Host, brief: model.Brief, claim: str) -> ledgers.Book | NotOurs:
     """Swap the claim to this run and open the ledger; NotOurs when it names another holder (a neutral end).
 
@@ -149,7 +161,7 @@ def _started(host: Host, brief: model.Brief) -> leases.SessionStarted:
     )  # fmt: skip
 
 
-def run_session(host: Host, brief: model.Brief, *, folder: Path, claim: str = "") -> SessionEnd:
+def run_session(host: Host, brief: model.Brief, *, folder: Path, claim: str = "", craft: Craft = UPGRADE) -> SessionEnd:
     """Run one session. ``folder``: an empty private folder, removed afterwards; ``claim``: see ``take_book``."""
     began = time.monotonic()
     book = take_book(host, brief, claim or brief.claim)
@@ -157,13 +169,16 @@ def run_session(host: Host, brief: model.Brief, *, folder: Path, claim: str = ""
     if isinstance(book, NotOurs):
         return book
     try:
-        return _Session(host, brief, book, folder, began).run()
+        return _Session(host, brief, book, folder, began, craft).run()
     except errors.OwnershipLostError as error:
         return Stopped(str(error), None)
 
 
 class _Session:
-    def __init__(self, host: Host, brief: model.Brief, book: ledgers.Book, folder: Path, began: float) -> None:
+    def __init__(  # noqa: PLR0917 - what one session is made of
+        self, host: Host, brief: model.Brief, book: ledgers.Book, folder: Path, began: float, craft: Craft
+    ) -> None:
+        self.craft = craft
         self.host = host
         self.world = host.settling
         self.policy = host.settling.policy
@@ -185,7 +200,7 @@ class _Session:
             self.world.log("isolation is required and cannot be had: " + "; ".join(found.missing))
             return self._settle(None, ("agent-never-ran", "isolation"), "none")
         self.world.journal.mark("isolation", found.words)
-        place = work.Work(
+        place = self.craft.workplace(
             self.folder, url=self.host.git_url, token=self.host.token, sandbox=found, identity=self.host.identity,
             clock=self.world.clock, policy=self.policy,
         )  # fmt: skip
@@ -221,7 +236,7 @@ class _Session:
         beats.start()
         self.world.journal.mark("turn", f"started {view.index}")
         try:
-            turn = frameworks.run_turn(
+            turn = self.craft.turn(
                 frameworks.Ask(
                     sandbox=found,
                     work=place,

@@ -86,12 +86,7 @@ class Work:
 
     def prepare(self, base: str, head: str = "") -> None:
         """Fetch the base (and, for a continuation, the branch's head), and give the agent its work tree on top of it."""
-        self._base = base
-        self.head = head or base
-        self.store.mkdir(parents=True)
-        self._git.run("init", "--quiet", "--bare", ".")
-        wanted = list(dict.fromkeys([base, self.head]))
-        self._fetch(wanted)
+        self.open_store(base, head)
         for path in (self.agent_root, self.home):
             path.mkdir(exist_ok=True)
         self.agent_root.chmod(0o755)
@@ -106,6 +101,14 @@ class Work:
         tree.run("config", "user.email", "agent@localhost")
         self._known = {self.head: self.head}
         self._give()
+
+    def open_store(self, base: str, head: str) -> None:
+        """Fetch the base and the branch's head (empty: there is none) into klaud's own store."""
+        self._base = base
+        self.head = head or base
+        self.store.mkdir(parents=True)
+        self._git.run("init", "--quiet", "--bare", ".")
+        self._fetch(list(dict.fromkeys([base, self.head])))
 
     def _fetch(self, oids: Sequence[str]) -> None:
         names = [f"{oid}:refs/klaud-base/{number}" for number, oid in enumerate(oids)]
@@ -301,16 +304,7 @@ class Work:
         executable: bool,
     ) -> Collected:
         """Make the commits anew, as klaud, and move every object that they need into klaud's store."""
-        name, email = self._identity
-        stamp = f"@{int(self._clock.now().timestamp())} +0000"
-        who = {
-            "GIT_AUTHOR_NAME": name,
-            "GIT_AUTHOR_EMAIL": email,
-            "GIT_AUTHOR_DATE": stamp,
-            "GIT_COMMITTER_NAME": name,
-            "GIT_COMMITTER_EMAIL": email,
-            "GIT_COMMITTER_DATE": stamp,
-        }
+        who = self._who()
         parent = self.head
         made = []
         for oid in chain:
@@ -325,6 +319,19 @@ class Work:
         self._git.run("index-pack", "--stdin", "--fix-thin", "--strict", data=pack)
         self._pending = (chain[-1], parent)
         return Collected(parent, tuple(made), files, executable)
+
+    def _who(self) -> dict[str, str]:
+        """Return the variables by which git makes a commit as klaud, now."""
+        name, email = self._identity
+        stamp = f"@{int(self._clock.now().timestamp())} +0000"
+        return {
+            "GIT_AUTHOR_NAME": name,
+            "GIT_AUTHOR_EMAIL": email,
+            "GIT_AUTHOR_DATE": stamp,
+            "GIT_COMMITTER_NAME": name,
+            "GIT_COMMITTER_EMAIL": email,
+            "GIT_COMMITTER_DATE": stamp,
+        }
 
     def pushed(self) -> None:
         """Note that what was collected last now stands on the branch."""
