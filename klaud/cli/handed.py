@@ -7,12 +7,11 @@ the digest in the ledger). Everything is bounded: the artifact, the files in it,
 
 from __future__ import annotations
 
-import io
 import re
-import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from klaud import errors, names
+from klaud.records import archive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,19 +104,20 @@ def _without(taken: Mapping[str, bytes | None], candidate: str, name: str) -> bo
 
 def _member(packed: bytes, name: str, *, where: str) -> bytes | None:
     """Return one file of a zip, None where it is not in it."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-            if len(archive.infolist()) > ENTRIES:
-                message = f"{where} has more than {ENTRIES} files"
-                raise errors.InputError(message)
-            with archive.open(name) as file:
-                raw = file.read(FILE_BYTES + 1)
-    except KeyError:
-        return None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-        message = f"{where} is not a zip that klaud can read: {type(error).__name__}"
-        raise errors.InputError(message) from None
-    if len(raw) > FILE_BYTES:
-        message = f"{where}: {name} is above the limit of {FILE_BYTES} bytes"
-        raise errors.InputError(message)
-    return raw
+    found = archive.member(packed, name, entries=ENTRIES, unpacked=FILE_BYTES)
+    if isinstance(found, bytes):
+        return found
+    match found.why:
+        case "absent":
+            return None
+        case "too-many":
+            message = f"{where} has more than {ENTRIES} files"
+        case "too-large":
+            message = f"{where}: {name} is above the limit of {FILE_BYTES} bytes"
+        case "twice":
+            message = f"{where} has {name} twice"
+        case "damaged":
+            message = f"{where} is not a zip that klaud can read"
+        case _ as never:
+            assert_never(never)
+    raise errors.InputError(message)

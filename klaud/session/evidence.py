@@ -8,15 +8,15 @@ could not be read is never "wrong": a green run is not thrown away because of a 
 from __future__ import annotations
 
 import hashlib
-import io
-import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
-from klaud import errors
+from klaud import errors, feeds
 from klaud.baselines import codec
 from klaud.baselines import model as baselines
+from klaud.records import archive
+from klaud.records import errors as stream_errors
 from klaud.session.rules_coverage import Evidence, Frozen, Unreadable, Wrong, cover, evaluated, is_evaluation
 
 if TYPE_CHECKING:
@@ -124,29 +124,27 @@ def _rows(gateway: ports.Gateway, run_id: int, name: str, limit: int) -> list[An
 
 
 def unpack(data: bytes, limit: int) -> list[Any] | Unreadable | Wrong:
-    """Return the rows of a results artifact (a zip), bounded in entries and unpacked bytes."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if len(archive.infolist()) > ENTRIES:
+    """Return the rows of a results artifact (a zip), bounded in entries and unpacked bytes; a bad row is left out."""
+    for name in RESULT_FILES:
+        found = archive.member(data, name, entries=ENTRIES, unpacked=limit)
+        if isinstance(found, bytes):
+            return _parse(name, found)
+        match found.why:
+            case "absent":
+                continue
+            case "too-many":
                 return Unreadable("too-big", f"the results artifact has more than {ENTRIES} files")
-            for name in RESULT_FILES:
-                if name not in archive.namelist():
-                    continue
-                with archive.open(name) as file:
-                    text = file.read(limit + 1)
-                if len(text) > limit:
-                    return Unreadable("too-big", f"{name} has more than {limit} bytes")
-                return _parse(name, text)
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError, ValueError):
-        return Wrong("results-not-readable")
+            case "too-large":
+                return Unreadable("too-big", f"{name} has more than {limit} bytes")
+            case "damaged" | "twice":
+                return Wrong("results-not-readable")
+            case _ as never:
+                assert_never(never)
     return Wrong("no-results")
 
 
 def _parse(name: str, text: bytes) -> list[Any] | Wrong:
-    try:
-        if name.endswith(".jsonl"):
-            return [msgspec.json.decode(line) for line in text.split(b"\n") if line.strip()]
-        rows = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    if name.endswith(".json") and not text.lstrip().startswith(b"["):
         return Wrong("results-not-readable")
-    return rows if isinstance(rows, list) else Wrong("results-not-readable")
+    found = feeds.rows(text, name=name, allow_empty=True)
+    return Wrong("results-not-readable") if isinstance(found, stream_errors.StreamError) else list(found.rows)

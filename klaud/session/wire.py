@@ -1,7 +1,8 @@
 """The agent program's line protocol: one JSON object a line, both ways.
 
 A line that is too long, not UTF-8, not JSON or not an object costs that record and no more: it is dropped and counted.
-Duplicate keys and numbers outside of JSON count as "not JSON". A torn last line is dropped and counted.
+What counts as JSON is as strict as in every record stream (``records.codec``): no name twice, no number that overflows. A
+torn last line is dropped and counted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from klaud.records import codec
 from klaud.records import errors as stream_errors
 from klaud.records import framer as framers
 from klaud.records import limits as bounds
@@ -77,12 +79,8 @@ class Wire:
                 raise OutputLimitError(message_text) from None
 
     def _decode(self, line: bytes) -> dict[str, Any] | None:
-        try:
-            value = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._bad += 1
-            return None
-        if not isinstance(value, dict):
+        value = codec.decode(line)
+        if isinstance(value, codec.Refused):
             self._bad += 1
             return None
         return value
