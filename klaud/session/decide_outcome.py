@@ -49,7 +49,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotYet(msgspec.Struct, frozen=True):
-    """Nothing is decided yet: ``code`` is ``running``, ``unreadable`` or ``incomplete``; ``runs``: what to wait for."""
+    """Nothing is decided yet: ``running``, ``unreadable``, ``incomplete`` or ``parked``. ``runs``: what it waits for."""
 
     code: str
     why: str
@@ -115,6 +115,23 @@ def judge(  # noqa: PLR0911 - one return for each case is the table itself
             return NotYet("unreadable", "the evidence was not read", (final.id,))
         case _:
             assert_never(facts.evidence)
+
+
+def waits(
+    judged: Judged, parked: leases.ParkedHolder, view: rules_ledger.View, budgets: model.Budgets
+) -> NotYet | None:
+    """Return that a parked session is not over although nothing was achieved so far: a continuation may still achieve it.
+
+    Success and a person's word end it. A failure does not: what it waits for (a smoke run, a person's approval, another
+    job) may come, and a final run that failed may be repaired while the budget has another one. Whether it is continued,
+    and when waiting was long enough, is the sweep's to decide.
+    """
+    if judged.outcome in {"validated", "handoff"}:
+        return None
+    if parked.why == "final-run" and view.spent.final_runs >= budgets.final_runs:
+        return None
+    on = ", ".join(str(run) for run in parked.on) or "a person or a later job"
+    return NotYet("parked", f"parked on {on}: the next sweep lets it go on, or settles it", parked.on)
 
 
 def _reason(

@@ -426,7 +426,7 @@ def finish_session(
         ledger=ledger, claim=held,
     )  # fmt: skip
     if book.view.outcome is None:
-        waits = _still_waits(host, book, ledger)
+        waits = _still_waits(host, book, record.parked)
         if waits is not None:
             return waits
     mine = msgspec.structs.replace(record, at=world.clock.now(), holder=host.holder, parked=None)
@@ -448,15 +448,17 @@ def _other(held: leases.Held | leases.Quarantined | leases.Newer | None, wave: s
     return isinstance(record, leases.Claim) and (record.wave, record.candidate) != (wave, candidate)
 
 
-def _still_waits(host: Host, book: ledgers.Book, ledger: leases.Ledger) -> decide_outcome.NotYet | None:
-    """Look before the claim is touched: a final run that still goes, or unreadable evidence, leaves everything as it is."""
+def _still_waits(host: Host, book: ledgers.Book, parked: leases.ParkedHolder | None) -> decide_outcome.NotYet | None:
+    """Look before the claim is touched: what still goes, cannot be read, or may be continued is left as it is."""
     world = host.settling
     started = book.view.started
     if started is None:
-        return decide_outcome.NotYet("incomplete", f"ledger {ledger.ref} does not begin with a session")
+        return decide_outcome.NotYet("incomplete", f"ledger {book.ledger.ref} does not begin with a session")
     facts = finish.observe(world, book.view, started)
     judged = decide_outcome.judge(facts, book.view, world.workflows)
-    return judged if isinstance(judged, decide_outcome.NotYet) else None
+    if isinstance(judged, decide_outcome.NotYet) or parked is None:
+        return judged if isinstance(judged, decide_outcome.NotYet) else None
+    return decide_outcome.waits(judged, parked, book.view, world.policy.budgets)
 
 
 def no_baseline() -> rules_coverage.Unreadable:

@@ -2,115 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from klaud.session import decide, drive, frameworks, model, process, sandbox
+from klaud.session import decide, drive, model, sandbox
+from tests.support.agent_faults import BOUND, CALL, POLICY, SECRET, TABLE, Desk, drive_script, strays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
-POLICY = model.Policy(
-    entry_seconds=1.5,
-    turn_seconds=1.5,
-    silence_seconds=0.6,
-    own_tool_seconds=1.0,
-    linger_seconds=0.4,
-    teardown_step_seconds=0.4,
-    teardown_seconds=2.0,
-    steps=50,
-)
 HOST = sandbox.find("best-effort")
 SANDBOXES = [sandbox.NONE, *([HOST] if isinstance(HOST, sandbox.Sandbox) and HOST.parts else [])]
-SECRET = "k-canary-0123456789"
-
-
-class Desk:
-    """Tools that answer at once and remember what was asked."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-
-    def call(self, name: str, arguments: dict[str, Any]) -> model.ToolAnswer:
-        self.calls.append((name, arguments))
-        return model.ToolAnswer(text="done")
-
-    def must_go_on(self) -> str:
-        return ""
-
-    def stop(self) -> None:
-        pass
 
 
 @pytest.fixture(params=SANDBOXES, ids=lambda found: found.words)
 def box(request: pytest.FixtureRequest) -> sandbox.Sandbox:
     found: sandbox.Sandbox = request.param
     return found
-
-
-def drive_script(
-    place: Path,
-    box: sandbox.Sandbox,
-    script: dict[str, Any],
-    *,
-    policy: model.Policy = POLICY,
-    watch: Callable[[], model.Fault] = lambda: "",
-    argv: tuple[str, ...] | None = None,
-) -> tuple[model.TurnEnd, Desk, list[str]]:
-    home = place / "home"
-    home.mkdir()
-    if box.uid is not None:
-        os.chown(home, box.uid, box.uid)
-    file = place / "script.json"
-    file.write_text(json.dumps(script), encoding="utf-8")
-    python = os.path.realpath(sys.executable)
-    start = process.Start(
-        argv=argv or (python, "-I", "-S", str(frameworks.SCRIPTED), "--script", str(file)),
-        env={"PATH": "/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"},
-        cwd=str(home),
-        read=(sys.base_prefix, str(frameworks.SCRIPTED), str(file)),
-        write=(str(home),),
-    )
-    desk = Desk()
-    log: list[str] = []
-    prompt = '-----BEGIN TASK-----\n{"family": "a.yaml:x", "change": {}}\n-----END TASK-----'
-    end = drive.run(drive.Turn(start, box, prompt, desk, policy, watch, log.append))
-    return end, desk, log
-
-
-CALL = [{"do": "call", "tool": "check_capacity"}]
-
-TABLE: dict[str, tuple[dict[str, Any], str, str]] = {
-    "no fault": ({}, "completed", ""),
-    "hang at start": ({"fault": "hang-at-start"}, "failed", "entry-timeout"),
-    "hang in the hand-shake": ({"fault": "hang-in-handshake"}, "failed", "entry-timeout"),
-    "hang in the turn": ({"fault": "hang-in-turn"}, "stalled", "silent"),
-    "own tool hangs": ({"fault": "own-tool-hangs"}, "stalled", "own-tool-timeout"),
-    "hang after the result": ({"fault": "hang-after-result"}, "completed", ""),
-    "ignores SIGTERM": ({"fault": "ignore-terminate"}, "completed", ""),
-    "hangs and ignores SIGTERM": ({"fault": "hang-deaf"}, "stalled", "silent"),
-    "child keeps stdout open": ({"fault": "child-keeps-stdout"}, "completed", ""),
-    "child in its own session": ({"fault": "child-in-own-session"}, "completed", ""),
-    "exit 0 at start": ({"fault": "exit-at-start"}, "failed", "handshake"),
-    "exit 0 without a result": ({"fault": "no-result"}, "failed", "no-result"),
-    "crash": ({"fault": "crash"}, "failed", "no-result"),
-    "empty result": ({"fault": "empty-result"}, "failed", "empty-result"),
-    "duplicated result": ({"fault": "duplicate-result"}, "completed", ""),
-    "1.3 MB line": ({"fault": "long-line", "bytes": 1_300_000}, "completed", ""),
-    "20 MB line": ({"fault": "long-line", "bytes": 20_000_000}, "completed", ""),
-    "torn last line": ({"fault": "torn-line"}, "completed", ""),
-    "invalid UTF-8": ({"fault": "invalid-utf8"}, "completed", ""),
-    "endless steps": ({"fault": "endless-steps"}, "failed", "steps"),
-    "secret on stderr": ({"fault": "secret-on-stderr", "secret": SECRET}, "completed", ""),
-}
-BOUND = POLICY.turn_seconds + POLICY.linger_seconds + POLICY.teardown_seconds + 2.0
 
 
 @pytest.mark.parametrize("name", list(TABLE))
@@ -123,24 +34,11 @@ def test_fault_ends_within_its_bounds(tmp_path: Path, box: sandbox.Sandbox, name
     assert (end.status, end.fault) == (status, fault)
     assert seconds < BOUND
     assert end.left == 0
-    assert _strays(tmp_path) == []
+    assert strays(tmp_path) == []
     assert end.seconds <= seconds
     if status == "completed":
         assert [call for call, _ in desk.calls] == ["check_capacity"], "the records around the fault were not lost"
     assert SECRET not in "\n".join(log) + repr(end)
-
-
-def _strays(place: Path) -> list[str]:
-    """Processes whose working directory is the agent's. (Command lines are not read: that can block.)"""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cwd"):
-        try:
-            where = str(path.readlink())
-        except OSError:
-            continue
-        if where.startswith(str(place)):
-            found.append(path.parent.name)
-    return found
 
 
 def test_L93_a_long_line_costs_that_record_only(tmp_path: Path) -> None:  # noqa: N802 - the oddity's id
@@ -229,7 +127,6 @@ class SlowDesk(Desk):
         return super().call(name, arguments)
 
 
-def test_silence_does_not_count_while_a_tool_of_ours_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "Desk", SlowDesk)
-    end, desk, _ = drive_script(tmp_path, sandbox.NONE, {"steps": CALL})
+def test_silence_does_not_count_while_a_tool_of_ours_is_open(tmp_path: Path) -> None:
+    end, desk, _ = drive_script(tmp_path, sandbox.NONE, {"steps": CALL}, desk=SlowDesk())
     assert (end.status, len(desk.calls)) == ("completed", 1)

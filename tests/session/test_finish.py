@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from klaud import errors
 from klaud.leases import model as leases
-from klaud.session import finish, run
+from klaud.session import decide_outcome, finish, model, run, tools
 from tests.support.memory_world import Killed, Spoil
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ sys.modules["kill_bench"] = bench
 _SPEC.loader.exec_module(bench)
 
 
-def parked(place: Path, *, good: bool) -> Any:
-    """A session that waits on its final run, which has ended well or badly."""
+def parked(place: Path, *, good: bool, final_runs: int = 1) -> Any:
+    """A session that waits on its final run, which has ended well or badly; by default no other one is allowed."""
     session = bench.fresh(place)
+    session.policy = msgspec.structs.replace(session.policy, budgets=model.Budgets(final_runs=final_runs))
     session.work_through()
     session.scene.world.finish_run(session.run_id)
     if good:
@@ -164,3 +166,33 @@ def test_it_can_be_repeated_after_a_crash_at_any_point(tmp_path: Path, spoil: Sp
         assert len(comments) <= 2, (where, [one.body[:80] for one in comments])
         archived = [ref for ref in world.state.refs if ref.startswith("refs/klaud/archive/branch/")]
         assert bool(archived) is not good, where
+
+
+@pytest.mark.parametrize("why", ["smoke-run", "job-limit", "final-run"])
+@pytest.mark.parametrize("over", [False, True])
+def test_the_finish_step_after_a_session_that_parked_leaves_it_to_a_continuation(
+    tmp_path: Path, why: Any, *, over: bool
+) -> None:
+    """The candidate workflow runs ``finish`` after every session: what waits for a smoke run or a person is not over."""
+    session = parked(tmp_path, good=False, final_runs=2)
+    world = session.scene.world
+    held = session.scene.snapshot().claims[session.scene.names.claim(session.candidate.partition("-")[0])]
+    book = run.ledgers.Book(
+        store=session.store(), refs=session.settling("session").refs, clock=world.clock,
+        ledger=session.scene.snapshot().ledgers[session.scene.names.session(session.wave, session.candidate)], claim=held,
+    )  # fmt: skip
+    on = (session.last,) if why == "smoke-run" else ()
+    assert run.park(session.host(), book, tools.Waiting(on, why), ())
+    if not over:
+        for one in list(world.state.runs.values()):
+            if one.path.endswith("bench-final.yml"):
+                world.state.runs[one.id] = msgspec.structs.replace(one, status="in_progress", conclusion=None)
+    before = dict(world.state.refs)
+    answer = settle(session)
+    assert isinstance(answer, decide_outcome.NotYet), answer
+    assert answer.code == ("parked" if over else "running")
+    assert world.state.refs == before
+    world.label(next(iter(world.state.pulls)), "klaud-handoff", by=world.alice)
+    answer = settle(session)
+    assert isinstance(answer, finish.Settled), "a person's word ends it at once"
+    assert answer.outcome.outcome == "handoff"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import socket
-import urllib.parse
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +12,7 @@ import pytest
 
 from klaud.session import finish, run, sandbox
 from tests.support import messages_api, session_bench
+from tests.support.canaries import found
 
 pytest.importorskip("claude_agent_sdk")
 
@@ -24,24 +24,6 @@ HOST = sandbox.find("required")
 NEEDS = pytest.mark.skipif(isinstance(HOST, sandbox.Lacking), reason="this host cannot isolate an agent")
 RUNNER = "r-canary-0123456789"
 RECORD_KEY = "record-key"
-
-
-def encodings(secret: str) -> list[bytes]:
-    """The secret as it may be hidden: plain, three alignments of base64, two of hex, URL, and backwards."""
-    raw = secret.encode()
-    shifts = [base64.b64encode(b"\0" * n + raw)[4 if n else 0 :].rstrip(b"=")[:-2] for n in range(3)]
-    hidden = [
-        raw,
-        raw.hex().encode(),
-        raw.hex().upper().encode(),
-        raw[::-1],
-        urllib.parse.quote(secret, safe="").encode(),
-    ]
-    return [*hidden, *shifts, *(text.replace(b"+", b"-").replace(b"/", b"_") for text in shifts)]
-
-
-def found(secret: str, text: bytes) -> bool:
-    return any(hidden in text for hidden in encodings(secret) if len(hidden) > 6)
 
 
 def test_the_search_finds_what_is_hidden() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from klaud.leases import model as leases
-from klaud.session import finish, run
+from klaud.session import finish, model, run
 from tests.support import session_bench
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def test_a_session_parks_on_its_final_run_and_finish_validates_it(bench: session
 
 
 def test_a_failing_final_run_ends_failed_and_leaves_nothing(bench: session_bench.Bench) -> None:
+    bench.policy = msgspec.structs.replace(bench.policy, budgets=model.Budgets(final_runs=1))
     pass_smoke(bench)
     bench.run(bench.brief(bench.claim()))
     number = bench.view().number
