@@ -14,13 +14,17 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import json
 import os
 import pathlib
+import stat
 import tempfile
 import zlib
 from typing import Any, TypeVar
 
 import msgspec
+
+from klaud.baselines import commands
 
 _T = TypeVar("_T")
 
@@ -39,13 +43,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     alternative: int = 0
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What one set of generator files turned out to know: the command alternative, the arguments it lacks."""
-
-    alternative: int = 0
-    dropped: tuple[str, ...] = ()
-
-
 class Program(msgspec.Struct, frozen=True, kw_only=True):
     """What a program called its version, for one file of it on one machine."""
 
@@ -59,35 +56,37 @@ class _Sealed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def key(**parts: Any) -> str:
-    """Return the digest of a key's parts."""
-    text = msgspec.json.encode({"version": VERSION, **parts}, order="sorted")
-    return hashlib.sha256(text).hexdigest()
+    """Return the digest of a key's parts. A file name that is not UTF-8 is as good as any other."""
+    text = json.dumps({"version": VERSION, **parts}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 class Cache:
     """The folder, or no folder at all (then nothing is found and nothing is stored). ``rebuilt`` counts damaged entries."""
 
-    def __init__(self, folder: pathlib.Path | None) -> None:
+    def __init__(self, folder: pathlib.Path | None, *, most: int = 2 * MAX_ENTRY) -> None:
+        """``most``: bytes of one unpacked file (an entry and its seal)."""
         self._folder = folder
+        self._most = most
         self.rebuilt = 0
 
     def matrix(self, key_: str) -> Entry | None:
         """Return a stored matrix, None where there is none that can be believed."""
         return self._read("matrices", key_, Entry)
 
-    def known(self, key_: str) -> Known | None:
+    def known(self, key_: str) -> commands.Known | None:
         """Return what is stored of a generator's capabilities."""
-        return self._read("known", key_, Known)
+        return self._read("known", key_, commands.Known)
 
     def program(self, key_: str) -> Program | None:
         """Return a program's version."""
         return self._read("programs", key_, Program)
 
-    def put(self, key_: str, value: Entry | Known | Program) -> None:
+    def put(self, key_: str, value: Entry | commands.Known | Program) -> None:
         """Store one thing. A full or read-only disk is no error: the next wave makes it again."""
         if self._folder is None:
             return
-        kind = "matrices" if isinstance(value, Entry) else "known" if isinstance(value, Known) else "programs"
+        kind = "matrices" if isinstance(value, Entry) else "known" if isinstance(value, commands.Known) else "programs"
         body = msgspec.json.encode(value)
         sealed = _Sealed(key=key_, digest=hashlib.sha256(body).hexdigest(), body=msgspec.Raw(body))
         data = gzip.compress(msgspec.json.encode(sealed), 6, mtime=0)
@@ -110,8 +109,8 @@ class Cache:
         if self._folder is None:
             return None
         try:
-            with gzip.open(self._place(kind, key_), "rb") as file:
-                data = file.read(2 * MAX_ENTRY + 1)
+            with open(self._place(kind, key_), "rb", opener=_plainly) as file, gzip.open(file) as unpacked:
+                data = unpacked.read(self._most + 1)
         except FileNotFoundError:
             return None
         except (OSError, EOFError, zlib.error):
@@ -126,3 +125,12 @@ class Cache:
             pass
         self.rebuilt += 1
         return None
+
+
+def _plainly(path: str, flags: int) -> int:
+    """Open a regular file and nothing else: a link leads elsewhere, and a pipe that nobody writes to never opens."""
+    number = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError("not a regular file")
+    return number

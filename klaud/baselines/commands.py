@@ -29,6 +29,13 @@ class Fit(msgspec.Struct, frozen=True):
     files: Mapping[str, tuple[str, ...]]
 
 
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What one set of generator files turned out to know: the command alternative, the arguments it lacks."""
+
+    alternative: int = 0
+    dropped: tuple[str, ...] = ()
+
+
 class Refusal(msgspec.Struct, frozen=True):
     """What a generator does not know: ``argument`` (one of the optional ones), or the whole ``alternative``."""
 

@@ -1,8 +1,10 @@
 """Run one Python generator once for each of several command lines, in one process: a script that stands alone.
 
-Standard input is JSON: ``{"script", "jobs": [[argument, ...], ...], "seconds", "bytes", "configs": [path, ...]}``. For each
-job one line of JSON is printed: ``{"exit", "stdout", "stderr", "exceeded"}``. Each job runs in a fork of this process, so
-nothing that one job does is seen by another. Shared are the imports that the script names and the parsed configuration
+Standard input is JSON: ``{"script", "jobs": [[argument, ...], ...], "optional": [argument, ...], "seconds", "bytes",
+"configs": [path, ...]}``. For each job one line of JSON is printed, the list of its tries: ``{"used", "exit", "stdout",
+"stderr", "exceeded"}``. A job that fails with optional arguments and names some of them on its standard error is tried again
+without those: whether that was a refusal, klaud judges. Each try runs in a fork of this process, so nothing that one does
+is seen by another. Shared are the imports that the script names and the parsed configuration
 files, which are what a generator's second of run time is spent on: a fork takes its copy of a parsed file once, and
 parses it itself from then on, so that changing it in place does no harm. Files are parsed by libyaml where PyYAML has it.
 
@@ -113,6 +115,21 @@ def job(spec: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
     return {"exit": status, "stdout": texts[0], "stderr": texts[1], "exceeded": exceeded}
 
 
+def tries(spec: dict[str, Any], arguments: list[str]) -> list[dict[str, Any]]:
+    """Run one job, and run it again without the optional arguments that it names when it fails; return every try."""
+    used = list(spec["optional"])
+    found = []
+    while True:
+        done = job(spec, [*arguments, *used])
+        named = [word for word in used if word in done["stderr"]] if done["exit"] != 0 and not done["exceeded"] else []
+        if named:
+            done["stdout"] = ""
+        found.append({"used": used, **done})
+        if not named:
+            return found
+        used = [word for word in used if word not in named]
+
+
 def main() -> None:
     """Read the spec, share what can be shared, run the jobs in order."""
     spec = json.load(sys.stdin)
@@ -120,7 +137,7 @@ def main() -> None:
     share_imports(spec["script"])
     share_yaml(spec["configs"])
     for arguments in spec["jobs"]:
-        sys.stdout.write(json.dumps(job(spec, arguments)) + "\n")
+        sys.stdout.write(json.dumps(tries(spec, arguments)) + "\n")
         sys.stdout.flush()
 
 

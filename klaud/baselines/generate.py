@@ -1,52 +1,40 @@
 """Make the matrices of trusted commits with their own generators, as seldom as possible.
 
-For one commit: find the layout that fits, take what the cache has, lay the inputs out once, and ask for the missing
-families in as few processes as the layout allows: one for all (``{families}``, a whole matrix, or klaud's driver), else
-one each. What a commit turns out not to know (a subcommand, an optional argument) is learned from its first refusal,
-holds for the other families, and is remembered for other commits with the same generator files.
+Commits whose generators have the same inputs have the same matrices, so they are one piece of work. For each piece: take
+what the cache has, lay the inputs out once, and ask for the missing families in as few processes as the layout allows.
+What a generator turns out not to know (a subcommand, an optional argument) is learned from its first refusal, which holds
+for the other families and for every commit with the same generator files: while one piece finds out, the others wait.
 
-Only commits that the caller has proven may come here. No word of a generator's standard error leaves this file.
+Calls are therefore one for each matrix (or each piece, where one process makes several), and one for each thing that
+some generator had to be asked to find out: nothing but the generator itself can say what it knows.
+
+Only commits that the caller has proven may come here. No word of a generator's standard error leaves ``calls.py``.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import hashlib
 import os
-import pathlib
-import shutil
-import sys
-import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from klaud import errors
-from klaud.baselines import cache, commands, driver, model, producers, sandbox
+from klaud.baselines import answers, cache, calls, commands, model, origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    import pathlib
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-MAX_ENTRIES = 200_000
-"""Entries of one matrix: the largest real one has 2,000."""
+    from klaud.baselines import producers, sandbox
 
 Result = model.Matrix | model.NotGenerated
 
 
-class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One family's part of a call: entries, or the process's outcome where there are none."""
-
-    outcome: sandbox.Outcome
-    argv: tuple[str, ...]
-    output: bytes | None = None
-    entries: tuple[dict[str, Any], ...] | None = None
-    shared: bool = False
-
-
 class Generation:
-    """One run of ``regenerate``. ``calls`` counts generator processes, ``cached`` matrices from the cache."""
+    """One run of ``regenerate``. ``calls`` counts generator processes, ``cached`` matrices that needed none."""
 
     def __init__(
         self, policy: model.Policy, *, git: producers.GitObjects, store: cache.Cache, box: sandbox.Sandbox
@@ -56,9 +44,10 @@ class Generation:
         self._git = git
         self._store = store
         self._box = box
+        self._keys = origin.Keys(policy, store=store, box=box)
         self._lock = threading.Lock()
-        self._programs: dict[str, str] = {}
-        self._learned: dict[str, cache.Known] = {}
+        self._known: dict[str, commands.Known] = {}
+        self._asking: dict[str, threading.Lock] = {}
         self.parallel = self._generator.bounds.parallel or os.cpu_count() or 1
         self._slots = threading.BoundedSemaphore(self.parallel)
         self.calls = 0
@@ -70,88 +59,104 @@ class Generation:
         for need in needs:
             wanted.setdefault(need.commit, set()).update(need.families)
         present = self._git.fetch(wanted)
-        found: list[Result] = []
+        found: dict[tuple[str, str], Result] = {}
+        pieces: dict[tuple[object, ...], list[origin.Origin]] = {}
         with concurrent.futures.ThreadPoolExecutor(self.parallel) as pool:
-            jobs = [
-                (commit, families, pool.submit(self._commit, commit, families, present=commit in present))
-                for commit, families in ((each, sorted(wanted[each])) for each in sorted(wanted))
-            ]
-            for commit, families, job in jobs:
-                try:
-                    found += job.result()
-                except errors.MissingToolError:
-                    raise
-                except errors.KlaudError as error:
-                    found += _none(commit, families, "producer-unavailable", str(error))
-                except Exception as error:  # noqa: BLE001 - one commit's fault never stops the others
-                    found += _none(commit, families, "internal-error", type(error).__name__)
+            looks = {commit: pool.submit(self._look, commit, present=commit in present) for commit in sorted(wanted)}
+            for commit, look in looks.items():
+                made_from = _settled(look, [(commit, wanted[commit])])
+                if isinstance(made_from, origin.Origin):
+                    pieces.setdefault(made_from.same, []).append(made_from)
+                else:
+                    found.update(made_from)
+            jobs = [(each, pool.submit(self._piece, each, wanted)) for each in pieces.values()]
+            for each, job in jobs:
+                found.update(_settled(job, [(one.commit, wanted[one.commit]) for one in each]))
+        return [found[commit, family] for commit in sorted(wanted) for family in sorted(wanted[commit])]
+
+    def _look(self, commit: str, *, present: bool) -> origin.Origin:
+        if not present:
+            raise _NoMatrixError("producer-unavailable", "the commit is in neither this clone nor the remote")
+        made_from = origin.find(self._git, self._generator, commit)
+        if made_from is None:
+            raise _NoMatrixError("generator-failed", "no configured layout fits the commit's files")
+        return made_from
+
+    def _piece(self, commits: Sequence[origin.Origin], wanted: Mapping[str, set[str]]) -> dict[tuple[str, str], Result]:
+        """Make the matrices of commits that have the same inputs; what one of them asked for serves all."""
+        families = sorted(set().union(*(wanted[each.commit] for each in commits)))
+        made = _Piece(self, commits[0]).run(families)
+        found: dict[tuple[str, str], Result] = {}
+        for family in families:
+            asking = [each.commit for each in commits if family in wanted[each.commit]]
+            for at, commit in enumerate(asking):
+                result = msgspec.structs.replace(made[family], commit=commit)
+                if at > 0 and isinstance(result, model.Matrix):
+                    result = msgspec.structs.replace(result, cached=True)
+                if isinstance(result, model.Matrix) and result.cached:
+                    self._count_cached()
+                found[commit, family] = result
         return found
 
-    # -- one commit
+    # -- what the pieces share
 
-    def _commit(self, commit: str, families: Sequence[str], *, present: bool) -> list[Result]:
-        if not present:
-            return _none(commit, families, "producer-unavailable", "the commit is in neither this clone nor the remote")
-        paths = {blob.path for blob in self._git.files(commit)}
-        fit = commands.fit(self._generator.layouts, paths)
-        if fit is None:
-            return _none(commit, families, "generator-failed", "no configured layout fits the commit's files")
-        return _Commit(self, commit, fit).run(families)
-
-    def program(self, word: str, tree: Callable[[], pathlib.Path]) -> str:
-        """Return what identifies a program's version: its own words, asked once for each file of it."""
-        if "{root}" in word:
-            return "of the commit"
-        word = sys.executable if word == "{python}" else word
-        with self._lock:
-            if word in self._programs:
-                return self._programs[word]
-        where = shutil.which(word)
-        version = "missing"
-        if where:
-            stat = pathlib.Path(where).stat()
-            key = cache.key(kind="program", path=where, size=stat.st_size, time=stat.st_mtime_ns)
-            known = self._store.program(key)
+    @contextlib.contextmanager
+    def finding_out(self, key: str) -> Iterator[tuple[commands.Known, contextlib.ExitStack]]:
+        """Give what is known of a generator. Where nothing is, others wait until the given stack is closed."""
+        with contextlib.ExitStack() as stack:
+            known = self._recall(key)
             if known is None:
-                done = self._box.run([word, "--version"], tree=tree(), environment={}, seconds=10.0)
-                known = cache.Program(
-                    version=hashlib.sha256(done.stdout + done.stderr + bytes([done.exit & 255])).hexdigest()
-                )
-                self._store.put(key, known)
-            version = known.version
-        with self._lock:
-            return self._programs.setdefault(word, version)
+                with self._lock:
+                    asking = self._asking.setdefault(key, threading.Lock())
+                stack.enter_context(asking)
+                known = self._recall(key)
+            yield known or commands.Known(), stack
 
-    def learned(self, key: str) -> cache.Known:
-        """Return what is known of a generator's capabilities."""
+    def _recall(self, key: str) -> commands.Known | None:
         with self._lock:
-            known = self._learned.get(key)
-        return known or self._store.known(key) or cache.Known()
+            if key in self._known:
+                return self._known[key]
+        return self._store.known(key)
 
-    def learn(self, key: str, known: cache.Known) -> None:
-        """Remember a generator's capabilities."""
+    def learn(self, key: str, known: commands.Known, *, lasting: bool) -> None:
+        """Remember what a generator knows; ``lasting``: in the cache, too."""
         with self._lock:
-            self._learned[key] = known
-        self._store.put(key, known)
+            self._known[key] = known
+        if lasting:
+            self._store.put(key, known)
 
     def start(
         self, argv: Sequence[str], tree: pathlib.Path, *, seconds: float | None = None, stdin: bytes = b""
-    ) -> sandbox.Outcome:
+    ) -> model.Outcome:
         """Start one generator process when a slot is free."""
         with self._slots:
             with self._lock:
                 self.calls += 1
             return self._box.run(argv, tree=tree, environment=self._generator.environment, seconds=seconds, stdin=stdin)
 
-    @property
-    def box(self) -> sandbox.Sandbox:
-        """The sandbox."""
-        return self._box
+    def asked(self, made_from: origin.Origin, reader: answers.Reader) -> calls.Calls:
+        """Return what asks the generator of one commit."""
+        return calls.Calls(
+            made_from, self._policy, reader, git=self._git, box=self._box, start=self.start, parallel=self.parallel
+        )
 
-    @property
-    def git(self) -> producers.GitObjects:
-        """The object store."""
-        return self._git
+    def keys(self, need: model.Need) -> dict[str, str]:
+        """Return, by family, under which keys the matrices of a need are kept; nothing of the commit is run.
+
+        Empty where the commit is not in this clone, or no layout fits it.
+        """
+        if need.commit not in self._git.present([need.commit]):
+            return {}
+        made_from = origin.find(self._git, self._generator, need.commit)
+        return {} if made_from is None else {family: self.key(made_from, family) for family in need.families}
+
+    def key(self, made_from: origin.Origin, family: str) -> str:
+        """Return under which key a matrix is kept."""
+        return self._keys.matrix(made_from, family)
+
+    def capability(self, made_from: origin.Origin) -> str:
+        """Return under which key it is kept what a generator knows."""
+        return self._keys.known(made_from)
 
     @property
     def store(self) -> cache.Cache:
@@ -163,339 +168,122 @@ class Generation:
         """The benchmark's policy."""
         return self._policy
 
-    def count_cached(self) -> None:
-        """Count one matrix that needed no process."""
+    def _count_cached(self) -> None:
         with self._lock:
             self.cached += 1
 
 
-class _Commit:
-    """The families of one commit."""
+class _Piece:
+    """The families of one set of inputs."""
 
-    def __init__(self, generation: Generation, commit: str, fit: commands.Fit) -> None:
+    def __init__(self, generation: Generation, made_from: origin.Origin) -> None:
         self._all = generation
-        self._commit = commit
-        self._fit = fit
-        self._layout = fit.layout
-        self._optional = generation.policy.generator.optional_arguments
-        blobs = generation.git.inputs(commit, fit.layout.inputs)
-        self._blobs = blobs
-        self._inputs = _digest(blobs)
-        self._stack = contextlib.ExitStack()
-        self._tree: pathlib.Path | None = None
-        self._signature = ""
-        self._tree_lock = threading.Lock()
+        self._from = made_from
+        self._reader = answers.Reader(made_from.fit.layout, generation.policy.generator)
+        self._commands = len(made_from.fit.layout.commands)
 
-    def run(self, families: Sequence[str]) -> list[Result]:
-        with self._stack:
-            programs = sorted(
-                {command[0]: self._all.program(command[0], self._laid_out) for command in self._layout.commands}.items()
-            )
-            generator = self._all.policy.generator
-            common = {
-                "layout": msgspec.to_builtins(self._layout),
-                "optional": msgspec.to_builtins(self._optional),
-                "environment": dict(generator.environment),
-                "salt": generator.salt,
-                "programs": programs,
-            }
-            configs = set(self._fit.files["configs"])
-            code = _digest([blob for blob in self._blobs if blob.path not in configs])
-            self._capability = cache.key(kind="known", code=code, **common)
-            keys = {
-                family: cache.key(
-                    kind="matrix",
-                    inputs=self._inputs,
-                    family=family,
-                    file=self._file(family),
-                    files=self._fit.files,
-                    **common,
-                )
-                for family in families
-            }
-            found: dict[str, Result] = {}
-            for family, key in keys.items():
-                stored = self._all.store.matrix(key)
-                if stored is not None:
-                    self._all.count_cached()
-                    found[family] = self._matrix(family, stored.entries, stored.dropped, cached=True)
-            self._generate([family for family in families if family not in found], found, keys)
-            return [found[family] for family in families]
-
-    def _file(self, family: str) -> str:
-        renames = self._all.policy.renames
-        return commands.file_of(family, self._fit.files["configs"], renames) or family.partition(":")[0]
-
-    def _matrix(
-        self,
-        family: str,
-        entries: tuple[dict[str, Any], ...],
-        dropped: tuple[str, ...],
-        *,
-        cached: bool = False,
-        daemons: int = 0,
-    ) -> model.Matrix:
-        return model.Matrix(
-            commit=self._commit,
-            family=family,
-            entries=entries,
-            dropped=dropped,
-            inputs=self._inputs,
-            layout=self._fit.index,
-            cached=cached,
-            daemons=daemons,
-        )
-
-    def _laid_out(self) -> pathlib.Path:
-        with self._tree_lock:
-            if self._tree is None:
-                folder = pathlib.Path(tempfile.mkdtemp(prefix="klaud-tree-"))
-                self._stack.callback(_remove, folder)
-                limit = self._all.policy.generator.bounds.input_bytes
-                self._all.git.write(self._blobs, folder, limit=limit)
-                folder.chmod(0o755)
-                self._tree = folder
-                self._signature = "" if self._all.box.isolation.method != "process-group" else _signature(folder)
-            return self._tree
-
-    # -- asking
-
-    def _generate(self, families: Sequence[str], found: dict[str, Result], keys: Mapping[str, str]) -> None:
-        state = self._all.learned(self._capability)
-        pending = list(families)
-        alone: set[str] = set()
-        settled = False
-        while pending:
-            batch, state = self._batch(pending, state, alone, settled=settled)
-            answers = self._ask(batch, state, together=not alone.issuperset(batch))
-            refused: commands.Refusal | None = None
-            before = frozenset(alone)
-            for family, answer in answers.items():
-                result = self._judged(family, answer, state)
-                if isinstance(result, commands.Refusal):
-                    refused = result
-                    continue
-                if answer.shared and isinstance(result, model.NotGenerated) and family not in before:
-                    alone.update(batch)  # one broken family can fail a shared call: ask for each by itself
-                    continue
-                settled = True
-                pending.remove(family)
-                found[family] = result
-                if isinstance(result, model.Matrix):
-                    stored = cache.Entry(entries=result.entries, dropped=state.dropped, alternative=state.alternative)
-                    self._all.store.put(keys[family], stored)
-            if refused is not None:
-                state = self._next(state, refused)
-                self._all.learn(self._capability, state)
-                if state.alternative >= len(self._layout.commands):
-                    self._all.learn(self._capability, cache.Known())
-                    for family in pending:
-                        found[family] = self._failed(
-                            family, "generator-failed", "it knows none of the configured commands"
-                        )
-                    return
-
-    def _batch(
-        self, pending: Sequence[str], state: cache.Known, alone: set[str], *, settled: bool
-    ) -> tuple[list[str], cache.Known]:
-        """Return what to ask for next: all at once where that is one process, one where something is to be learned."""
-        command = self._layout.commands[min(state.alternative, len(self._layout.commands) - 1)]
-        state = cache.Known(alternative=min(state.alternative, len(self._layout.commands) - 1), dropped=state.dropped)
-        one_process = self._layout.driver or commands.several(command) or commands.whole(command)
-        if one_process or settled or alone.issuperset(pending):
-            return list(pending), state
-        return list(pending[:1]), state
-
-    def _next(self, state: cache.Known, refused: commands.Refusal) -> cache.Known:
-        if refused.kind == "argument":
-            return cache.Known(alternative=state.alternative, dropped=tuple(sorted({*state.dropped, *refused.names})))
-        return cache.Known(alternative=state.alternative + 1)
-
-    def _words(self, keys: Sequence[str], file: str, state: cache.Known) -> list[str]:
-        command = self._layout.commands[state.alternative]
-        root = self._all.box.root_of(self._laid_out())
-        files = {name: tuple(f"{root}/{path}" for path in paths) for name, paths in self._fit.files.items()}
-        words = commands.expand(
-            command, root=root, python=sys.executable, keys=keys, file=f"{root}/{file}", files=files
-        )
-        return words + [each.argument for each in self._optional if each.argument not in state.dropped]
-
-    def _ask(self, families: Sequence[str], state: cache.Known, *, together: bool) -> dict[str, _Answer]:
-        command = self._layout.commands[state.alternative]
-        key_of = {family: family.partition(":")[2] for family in families}
-        if commands.whole(command) or (commands.several(command) and together and len(families) > 1):
-            return self._one_call(families, key_of, state)
-        if self._layout.driver and len(families) > 1:
-            return self._driven(families, key_of, state)
-        with concurrent.futures.ThreadPoolExecutor(min(self._all.parallel, len(families))) as pool:
-            jobs = {
-                family: pool.submit(self._single, self._words([key_of[family]], self._file(family), state))
-                for family in families
-            }
-            return {family: job.result() for family, job in jobs.items()}
-
-    def _single(self, words: list[str]) -> _Answer:
-        outcome = self._checked(self._all.start(words, self._laid_out()))
-        return _Answer(outcome=outcome, argv=tuple(words), output=outcome.stdout)
-
-    def _one_call(self, families: Sequence[str], key_of: Mapping[str, str], state: cache.Known) -> dict[str, _Answer]:
-        words = self._words([key_of[family] for family in families], self._file(families[0]), state)
-        outcome = self._checked(self._all.start(words, self._laid_out()))
-        parts: dict[str, list[dict[str, Any]]] | None = None
-        parsed = _parsed(outcome.stdout, self._layout.output) if outcome.exit == 0 and not outcome.exceeded else ""
-        if not isinstance(parsed, str):
-            parts = {key: [] for key in key_of.values()}
-            for entry in parsed:
-                mine = parts.get(str(entry.get(self._layout.family_field)))
-                if mine is not None:
-                    mine.append(entry)
-        return {
-            family: _Answer(
-                outcome=outcome,
-                argv=tuple(words),
-                output=outcome.stdout,
-                entries=None if parts is None else tuple(parts[key_of[family]]),
-                shared=commands.several(self._layout.commands[state.alternative]),
-            )
-            for family in families
-        }
-
-    def _driven(self, families: Sequence[str], key_of: Mapping[str, str], state: cache.Known) -> dict[str, _Answer]:
-        every = [self._words([key_of[family]], self._file(family), state) for family in families]
-        at = next((i for i, word in enumerate(every[0]) if word.endswith(".py")), 0)
-        bounds = self._all.policy.generator.bounds
-        root = self._all.box.root_of(self._laid_out())
-        spec = {
-            "script": every[0][at],
-            "jobs": [words[at + 1 :] for words in every],
-            "seconds": bounds.seconds,
-            "bytes": bounds.output_bytes,
-            "configs": [f"{root}/{path}" for path in self._fit.files["configs"]],
-        }
-        source = pathlib.Path(driver.__file__).read_text(encoding="utf-8")
-        outcome = self._checked(
-            self._all.start(
-                [every[0][0], "-c", source],
-                self._laid_out(),
-                seconds=bounds.seconds * len(families),
-                stdin=msgspec.json.encode(spec),
-            )
-        )
-        lines = outcome.stdout.split(b"\n")
-        found: dict[str, _Answer] = {}
-        for family, words, line in zip(families, every, [*lines, *[b""] * len(families)], strict=False):
-            try:
-                said = msgspec.json.decode(line, type=_Driven)
-            except msgspec.MsgspecError:  # the driver was ended before this one: its turn comes alone
-                found[family] = _Answer(outcome=outcome, argv=tuple(words), output=None, shared=True)
-                continue
-            part = sandbox.Outcome(
-                exit=said.exit, stdout=said.stdout.encode(), stderr=said.stderr.encode(), exceeded=said.exceeded
-            )
-            found[family] = _Answer(outcome=part, argv=tuple(words), output=part.stdout)
+    def run(self, families: Sequence[str]) -> dict[str, Result]:
+        keys = {family: self._all.key(self._from, family) for family in families}
+        found: dict[str, Result] = {}
+        for family, key in keys.items():
+            stored = self._all.store.matrix(key)
+            if stored is not None:
+                made = answers.Made(entries=stored.entries)
+                found[family] = self._matrix(family, made, stored.dropped, cached=True)
+        missing = [family for family in families if family not in found]
+        if missing:
+            with self._all.asked(self._from, self._reader) as asking:
+                self._generate(missing, found, keys, asking)
         return found
 
-    def _checked(self, outcome: sandbox.Outcome) -> sandbox.Outcome:
-        """Refuse the outcome of a generator that changed its inputs, which only the weakest sandbox lets it do."""
-        if self._signature and self._tree is not None and _signature(self._tree) != self._signature:
-            with self._tree_lock:
-                self._tree = None
-            return msgspec.structs.replace(outcome, exceeded="inputs")
-        return outcome
-
-    def _literals(self, state: cache.Known) -> list[str]:
-        return [word for word in self._layout.commands[state.alternative] if "{" not in word]
-
-    # -- judging
-
-    def _failed(self, family: str, code: Any, error: str) -> model.NotGenerated:
-        return model.NotGenerated(commit=self._commit, family=family, code=code, error=error)
-
-    def _judged(self, family: str, answer: _Answer, state: cache.Known) -> Result | commands.Refusal:
-        outcome = answer.outcome
-        used = [each.argument for each in self._optional if each.argument not in state.dropped]
-        if outcome.exceeded == "seconds":
-            limit = self._all.policy.generator.bounds.seconds
-            return self._failed(family, "generator-timeout", f"it took longer than {limit:g} s")
-        if outcome.exceeded:
-            return self._failed(family, "generator-failed", _OVER[outcome.exceeded])
-        if outcome.not_started:
-            return self._failed(family, "generator-failed", f"its program could not be started ({outcome.not_started})")
-        if outcome.exit != 0:
-            refusal = commands.refusal(outcome.stderr, answer.argv, used, self._literals(state))
-            if refusal is not None:
-                return refusal
-            text = f"exit status {outcome.exit}" if outcome.exit > 0 else f"signal {-outcome.exit}"
-            return self._failed(family, "generator-failed", text)
-        entries = answer.entries
-        if entries is None:
-            parsed = _parsed(answer.output or b"", self._layout.output)
-            if isinstance(parsed, str):
-                return self._failed(family, "generator-output-invalid", parsed)
-            entries = tuple(parsed)
-        meanings = [each.meaning for each in self._optional if each.argument in state.dropped]
-        kept = commands.keep(entries, meanings)
-        return self._matrix(family, kept, state.dropped, daemons=outcome.daemons)
-
-
-class _Driven(msgspec.Struct, frozen=True):
-    exit: int
-    stdout: str
-    stderr: str
-    exceeded: str = ""
-
-
-_OVER = {
-    "processes": "it started more processes than it may",
-    "memory": "it used more memory than it may",
-    "output": "it printed more than it may",
-    "inputs": "it changed the files that it was given",
-}
-
-
-def _none(commit: str, families: Sequence[str], code: Any, error: str) -> list[Result]:
-    return [model.NotGenerated(commit=commit, family=family, code=code, error=error) for family in families]
-
-
-def _parsed(output: bytes, form: str) -> list[dict[str, Any]] | str:
-    """Return the entries that a generator printed, or what is wrong with its output, without a word of it."""
-    try:
-        found = (
-            msgspec.json.decode(output)
-            if form == "json"
-            else [msgspec.json.decode(line) for line in output.split(b"\n") if line.strip()]
+    def _matrix(
+        self, family: str, made: answers.Made, dropped: tuple[str, ...], *, cached: bool = False
+    ) -> model.Matrix:
+        return model.Matrix(
+            commit=self._from.commit,
+            family=family,
+            entries=made.entries,
+            dropped=dropped,
+            inputs=self._from.inputs,
+            layout=self._from.fit.index,
+            cached=cached,
+            daemons=made.daemons,
         )
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return f"its output is not {form.upper()} ({type(error).__name__})"
-    if not isinstance(found, list):
-        return "its output is no list"
-    if len(found) > MAX_ENTRIES:
-        return f"its output has more than {MAX_ENTRIES} entries"
-    if not all(isinstance(entry, dict) for entry in found):
-        return "its output is no list of objects"
-    return found
+
+    def _generate(
+        self, families: Sequence[str], found: dict[str, Result], keys: Mapping[str, str], asking: calls.Calls
+    ) -> None:
+        capability = self._all.capability(self._from)
+        pending = list(families)
+        alone: set[str] = set()
+        with self._all.finding_out(capability) as (known, finding):
+            state = msgspec.structs.replace(known, alternative=min(known.alternative, self._commands - 1))
+            settled = False
+            while pending:
+                one_each = asking.one_process(state) or settled or alone.issuperset(pending)
+                batch = list(pending) if one_each else pending[:1]
+                given = asking.ask(batch, state, together=not alone.issuperset(batch))
+                before = frozenset(alone)
+                refused: commands.Refusal | None = None
+                for family, answer in given.items():
+                    result, then = self._reader.read(answer)
+                    if isinstance(result, commands.Refusal):
+                        refused, state = result, then
+                        continue
+                    if (
+                        (answer.shared or answer.missing)
+                        and isinstance(result, answers.Failed)
+                        and family not in before
+                    ):
+                        alone.update(batch)  # one broken family can fail a shared call: ask for each by itself
+                        continue
+                    if not settled or then != state:
+                        self._all.learn(capability, then, lasting=then != state)
+                        state = then
+                    settled = True
+                    finding.close()
+                    pending.remove(family)
+                    found[family] = self._kept(family, result, then, keys[family])
+                if refused is not None:
+                    state = answers.learned(state, refused)
+                    self._all.learn(capability, state, lasting=True)
+                    if state.alternative >= self._commands:
+                        self._all.learn(capability, commands.Known(), lasting=True)
+                        none = answers.Failed(code="generator-failed", error="it knows none of the configured commands")
+                        found.update({family: self._kept(family, none, state, "") for family in pending})
+                        return
+
+    def _kept(self, family: str, result: answers.Made | answers.Failed, known: commands.Known, key: str) -> Result:
+        """Return a result as it is handed on; a matrix is put into the cache."""
+        if isinstance(result, answers.Failed):
+            return model.NotGenerated(commit=self._from.commit, family=family, code=result.code, error=result.error)
+        self._all.store.put(key, cache.Entry(entries=result.entries, dropped=known.dropped))
+        return self._matrix(family, result, known.dropped)
 
 
-def _digest(blobs: Sequence[producers.Blob]) -> str:
-    text = "\0".join(f"{blob.mode} {blob.oid} {blob.path}" for blob in blobs)
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+class _NoMatrixError(Exception):
+    """A commit has no matrix, for a reason that is a reason code; caught in this file."""
+
+    def __init__(self, code: Any, why: str) -> None:
+        super().__init__(why)
+        self.code = code
 
 
-def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    yield from sorted(folder.rglob("*"))
-
-
-def _signature(folder: pathlib.Path) -> str:
-    digest = hashlib.sha256()
-    for path in _walk(folder):
-        digest.update(f"{path.relative_to(folder)}\0{path.lstat().st_mode}\0".encode("utf-8", "surrogateescape"))
-        if path.is_file() and not path.is_symlink():
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _remove(folder: pathlib.Path) -> None:
-    for path in [folder, *_walk(folder)]:
-        if path.is_dir() and not path.is_symlink():
-            path.chmod(0o755)
-    shutil.rmtree(folder, ignore_errors=True)
+def _settled(job: concurrent.futures.Future[Any], asked: Iterable[tuple[str, Iterable[str]]]) -> Any:
+    """Return what a job gives; where it fails, its commits' families have no matrix: one's fault never stops others."""
+    code: Any
+    try:
+        return job.result()
+    except errors.MissingToolError:
+        raise
+    except _NoMatrixError as error:
+        code, why = error.code, str(error)
+    except errors.KlaudError as error:
+        code, why = "producer-unavailable", str(error)
+    except Exception as error:  # noqa: BLE001 - a fault of klaud's own, told by its type
+        code, why = "internal-error", type(error).__name__
+    return {
+        (commit, family): model.NotGenerated(commit=commit, family=family, code=code, error=why)
+        for commit, families in asked
+        for family in families
+    }

@@ -212,6 +212,21 @@ class Isolation(Record, frozen=True, kw_only=True):
     why: str = ""
 
 
+class Outcome(Record, frozen=True, kw_only=True):
+    """What one sandboxed process did. ``exceeded`` names the bound it went over, ``daemons`` counts what it left behind.
+
+    ``exit`` is the status (negative: a signal). ``stderr`` is private: it is looked at and dropped.
+    """
+
+    exit: int
+    stdout: bytes
+    stderr: bytes
+    exceeded: str = ""
+    daemons: int = 0
+    not_started: str = ""
+    seconds: float = 0.0
+
+
 class Produced(Record, frozen=True, kw_only=True):
     """The result of ``regenerate``; as JSON it is the file ``producers.json``.
 

@@ -21,8 +21,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-
 from klaud import errors
 from klaud.baselines import jail, model, settings
 
@@ -51,21 +49,6 @@ HIDDEN_AT_HOME = (
     ".npmrc",
 )
 """What is covered below the caller's own home, where credentials usually lie. A generator gets an empty home anyway."""
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call did. ``exceeded`` names the bound it went over, ``daemons`` counts processes it left behind.
-
-    ``exit`` is the status (negative: a signal). ``stderr`` is private: it is looked at and dropped.
-    """
-
-    exit: int
-    stdout: bytes
-    stderr: bytes
-    exceeded: str = ""
-    daemons: int = 0
-    not_started: str = ""
-    seconds: float = 0.0
 
 
 class Sandbox:
@@ -148,7 +131,7 @@ class Sandbox:
         environment: Mapping[str, str],
         seconds: float | None = None,
         stdin: bytes = b"",
-    ) -> Outcome:
+    ) -> model.Outcome:
         """Run ``argv`` in ``tree`` (read-only) with PATH, an empty home and ``environment``; always ends what it started."""
         method, flags, _ = self._method()
         began = time.monotonic()
@@ -157,7 +140,7 @@ class Sandbox:
         )
         if "setup" in answer:
             raise errors.RetryLaterError(f"the generator's sandbox could not be set up: {answer['setup']}")
-        return Outcome(
+        return model.Outcome(
             exit=int(answer.get("status", -9)),
             stdout=streams[0],
             stderr=streams[1],

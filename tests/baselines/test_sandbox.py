@@ -21,6 +21,8 @@ from klaud.baselines import sandbox, settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from klaud.baselines import model
+
 BOUNDS = settings.Bounds(seconds=20.0, memory_bytes=512 << 20, output_bytes=1 << 20, file_bytes=1 << 20, processes=20)
 
 BOMB = """
@@ -88,7 +90,7 @@ def tree(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def run(
     jail: sandbox.Sandbox, tree: pathlib.Path, script: str, stdin: bytes = b"", seconds: float | None = None
-) -> sandbox.Outcome:
+) -> model.Outcome:
     python = PYTHON if jail.isolation.method == "process-group" else sys.executable
     return jail.run([python or sys.executable, "-c", script], tree=tree, environment={}, stdin=stdin, seconds=seconds)
 
