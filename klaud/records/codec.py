@@ -73,27 +73,34 @@ def decode_document(data: bytes) -> Any | Refused:
 def _flaw(value: dict[str, Any] | list[Any]) -> Refused | None:
     """Look for what jiter lets pass: an infinity (from a number that overflows), and more than ``MAX_DEPTH`` levels.
 
-    A plain loop over the values: 2 us for a record of twenty, less than any way to ask the bytes.
+    A plain loop over the values: 1.5 us for a record of twenty, less than any way to ask the bytes. Its list of what has
+    values grows while it is walked; only one that is longer than the depth allowed may be deeper than that.
     """
-    level: list[dict[str, Any] | list[Any]] = [value]
-    deep = True
+    found: list[dict[str, Any] | list[Any]] = [value]
+    part: Any
+    for item in found:
+        for part in item.values() if type(item) is dict else item:
+            if (kind := type(part)) is str:
+                continue
+            if kind is dict or kind is list:
+                found.append(part)
+            elif kind is float and part - part != 0.0:
+                return Refused("NonFiniteNumber")
+    return Refused("NestingTooDeep") if len(found) > MAX_DEPTH and _is_deep(value) else None
+
+
+def _is_deep(value: dict[str, Any] | list[Any]) -> bool:
+    level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
-        below: list[dict[str, Any] | list[Any]] = []
-        part: Any
-        for item in level:
-            for part in item.values() if type(item) is dict else item:
-                kind = type(part)
-                if kind is str:
-                    continue
-                if kind is dict or kind is list:
-                    below.append(part)
-                elif kind is float and part - part != 0.0:
-                    return Refused("NonFiniteNumber")
-        if not below:
-            deep = False
-            break
-        level = below
-    return Refused("NestingTooDeep") if deep else None
+        level = [
+            part
+            for item in level
+            for part in (item.values() if type(item) is dict else item)
+            if type(part) is dict or type(part) is list
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _why(line: bytes, said: str) -> Refused:
