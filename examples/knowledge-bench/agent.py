@@ -5,7 +5,7 @@
 
 reads ``task.json`` in its working directory and writes ``submission.json``. Without a fault it encodes the example as a
 careful agent would. With one it makes that mistake: always, in the first attempt only (``once-...``), at one item
-only (``...@5``).
+or in one database only (``...@5``, ``...@shop``).
 Standard library only; the same task gives the same submission.
 """
 
@@ -143,9 +143,9 @@ def main() -> None:
     fault = sys.argv[1] if len(sys.argv) > 1 else ""
     if fault.startswith("once-"):
         fault = fault.removeprefix("once-") if task["attempt"] == 1 else ""
-    if "@" in fault:  # at one item only
-        fault, _, item = fault.partition("@")
-        fault = fault if task["item"]["id"] == int(item) else ""
+    if "@" in fault:  # at one item only, or in one database
+        fault, _, where = fault.partition("@")
+        fault = fault if where in {str(task["item"]["id"]), task["database"]} else ""
     answer = good(task)
     if fault in ("hang", "hang-after", "crash", "child"):
         if fault != "hang":

@@ -119,20 +119,21 @@ def fill(connection: sqlite3.Connection) -> None:
     connection.commit()
 
 
-def make(directory: Path) -> Path:
-    """Write the example's data directory; return the database's folder."""
-    folder = directory / NAME
+def make(directory: Path, name: str = NAME, ids: set[int] | None = None) -> Path:
+    """Write the example's data directory; return the database's folder. ``ids``: with these items only."""
+    folder = directory / name
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{NAME}.sqlite"
+    path = folder / f"{name}.sqlite"
     path.unlink(missing_ok=True)
     connection = sqlite3.connect(path)
     try:
         fill(connection)
     finally:
         connection.close()
-    lines = [json.dumps(_item(entry)) for entry in ITEMS]
-    (folder / f"{NAME}_kb.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (folder / f"{NAME}_column_meaning_base.json").write_text(json.dumps(MEANINGS, indent=2) + "\n", encoding="utf-8")
+    lines = [json.dumps(_item(entry)) for entry in ITEMS if ids is None or entry[0] in ids]
+    (folder / f"{name}_kb.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    meanings = {key.replace(NAME, name, 1): value for key, value in MEANINGS.items()}
+    (folder / f"{name}_column_meaning_base.json").write_text(json.dumps(meanings, indent=2) + "\n", encoding="utf-8")
     return folder
 
 

@@ -26,7 +26,6 @@ BRIEF_BYTES = 1_048_576
 _T = TypeVar("_T")
 
 BenchmarkOption = Annotated[str, typer.Option("--benchmark", help="The benchmark's name.")]
-DatabasesOption = Annotated[str, typer.Option("--databases", help="Names of databases, separated by commas.")]
 DataOption = Annotated[Path, typer.Option("--data", help="Directory with one directory of inputs for each database.")]
 ReferencesOption = Annotated[Path, typer.Option("--references", help="Directory that the references live in.")]
 ConfigOption = Annotated[
@@ -201,10 +200,15 @@ def merge_references(
 
 def check_references(
     benchmark: BenchmarkOption,
-    databases: DatabasesOption,
     data: DataOption,
     references: ReferencesOption,
-    dialect: DialectOption = "sqlite",
+    databases: Annotated[
+        str,
+        typer.Option("--databases", help="Names of databases, separated by commas; default: every reference there."),
+    ] = "",
+    dialect: Annotated[
+        str, typer.Option("--dialect", help="Of --databases: sqlite, or postgres (DSN in KLAUD_POSTGRES_DSN).")
+    ] = "sqlite",
 ) -> None:
     """Validate references on a copy: the semantic layer finds no drift, every entity executes, nothing leaks.
 
@@ -214,7 +218,8 @@ def check_references(
     from klaud.encoder import request as requests
 
     failed = False
-    for key in requests.keys(benchmark, databases, dialect):
+    chosen = requests.keys(benchmark, databases, dialect) if databases else checking.complete(benchmark, references)
+    for key in chosen:
         found = checking.check_reference(
             key, data=data, references=references, environment=os.environ, policy=model.Policy()
         )

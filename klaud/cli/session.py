@@ -7,6 +7,7 @@ import dataclasses
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -63,10 +64,14 @@ def session(  # noqa: PLR0917 - a verb's options
 ) -> None:
     """Run one candidate's session: take its claim over, let the agent work, then park or settle.
 
-    Ends with status 0 also when another run holds the claim: nothing is written, and a doubled start is no error.
+    Ends with status 0 also when another run holds the claim, or where klaud is paused: nothing is written then.
     """
+    from klaud.cli import live as lives
+    from klaud.cli import neutral
     from klaud.session import run
 
+    if neutral.paused(lives.load_config(config), "session"):
+        return
     place = brief if brief is not None else _handed(config, wave, candidate, out)
     told = _read_brief(place)
     beside = place.resolve().parent / f"baseline-{told.candidate}.json"
@@ -94,7 +99,10 @@ def _encode(told: model.Brief, claim: str, config: Path | None, report: Path | N
     if entry is None:
         message = f"references {told.benchmark[:80]!r} are not in the configuration"
         raise errors.InputError(message)
-    program = tuple(word.replace("{root}", str(Path.cwd())) for word in entry.program)
+    places = {"{root}": str(Path.cwd()), "{python}": sys.executable}
+    program = entry.program
+    for name, place in places.items():
+        program = tuple(word.replace(name, place) for word in program)
     checked = request.check(request.from_brief(told, program=program), loaded.encoding())
     for text in checked.warnings:
         _log(f"warning: {text}")
@@ -109,6 +117,7 @@ def _encode(told: model.Brief, claim: str, config: Path | None, report: Path | N
     words = _words(end)
     if work.outcome is not None:
         said = encoding.report(work.outcome)
+        said = msgspec.structs.replace(said, upload=said.upload and work.handed_in)
         words["reference"] = msgspec.to_builtins(said)
         words["items"] = encoding.not_encoded(work.outcome)
         _outputs({"reference": said.artifact, "reference-path": str(references / said.path)} if said.upload else {})

@@ -123,6 +123,8 @@ class Encode:
     outcome: run.Outcome | None = None
     """What the build came to, once it has run."""
     place: Workplace | None = None
+    handed_in: bool = False
+    """Whether the reference was pushed: then it may be uploaded, too."""
 
     def workplace(self, *arguments: Any, **named: Any) -> Workplace:
         """Make the place that the session works in."""
@@ -255,6 +257,7 @@ class Encode:
             return "completed", "", "reference-is-there"
         if pushed.refused not in {"", "nothing-committed"}:
             return "completed", "", f"push-{pushed.refused}"
+        self.handed_in = True
         title = f"Encode {key.database} ({key.dialect}) for {key.benchmark}"
         opened = ask.tools.call(
             "open_draft", {"title": title, "summary": summary(entry.results), "risks": left_out(entry.results)}

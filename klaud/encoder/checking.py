@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from klaud.encoder import model
 
 
+def complete(benchmark: str, references: Path) -> tuple[model.Key, ...]:
+    """Return the keys of a benchmark's complete references below ``references``; InputError where there is none."""
+    parent = naming.names(naming.key(benchmark, "any", "sqlite")).parent
+    keys = [naming.key_of_family(f"{benchmark}:{name}") for name in sorted(files.entries(references / parent))]
+    there = [key for key in keys if key and naming.MARKER in files.entries(references / naming.names(key).local)]
+    if not there:
+        raise errors.InputError(
+            f"there is no complete reference of {benchmark}",
+            advice="Build one first: klaud encode; nothing was written.",
+        )
+    return tuple(there)
+
+
 def check_reference(
     key: model.Key,
     *,

@@ -148,6 +148,7 @@ class References(session_model.Section, frozen=True, kw_only=True):
     """What each candidate asks for unless its source says so: ``framework``, ``authentication``, ``dialect``, ``budget``,
     ``mode``, ``query-mode``, as the options of ``klaud encode``."""
     program: tuple[str, ...] = ()
-    """For a framework without a model: the command that answers for the agent, in the candidate run's checkout."""
+    """For a framework without a model: the command that answers for the agent. ``{root}`` is the candidate run's checkout,
+    ``{python}`` klaud's own Python; the program sees no other folder but its own and Python's."""
     workflows: session_model.Workflows
     """What klaud starts for it: ``final`` is the workflow that runs ``klaud check-references``; nothing else is used."""
