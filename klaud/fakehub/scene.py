@@ -286,15 +286,13 @@ class Builder:
     def _refs(self) -> None:
         for index, spec in enumerate(self.data.get("refs", ())):
             path = f"refs[{index}]"
-            name = spec["ref"]
-            if not self.git.valid_ref_name(name) or not name.startswith("refs/"):
-                raise SceneError(f"{path}.ref: {name!r} is no full ref name")
             forms = [form for form in ("record", "records", "text", "commit") if form in spec]
             if len(forms) != 1:
                 raise SceneError(f"{path}: exactly one of record, records, text, commit is expected")
             author = self.person(spec.get("author"), self.at(spec.get("date"), f"{path}.date"), f"{path}.author")
             if "commit" in spec:
-                self.refs[name] = self.commit_of(spec["commit"], f"{path}.commit")
+                oid = self.commit_of(spec["commit"], f"{path}.commit")
+                self.refs[self._ref_name(spec["ref"], oid, path)] = oid
                 continue
             texts = (
                 [spec["text"]]
@@ -304,7 +302,14 @@ class Builder:
             oid = ""
             for text in texts:
                 oid = self._record(self.filled(text), [oid] if oid else [], author)
-            self.refs[name] = oid
+            self.refs[self._ref_name(spec["ref"], oid, path)] = oid
+
+    def _ref_name(self, text: str, oid: str, path: str) -> str:
+        """Return a ref's full name; ``<oid>`` in it stands for what it points at (archive copies are named so)."""
+        name = text.replace("<oid>", oid)
+        if not self.git.valid_ref_name(name) or not name.startswith("refs/"):
+            raise SceneError(f"{path}.ref: {text!r} is no full ref name")
+        return name
 
     def filled(self, text: str) -> str:
         """Return a record's text with ``<commit:NAME>`` replaced by that commit's oid."""

@@ -136,7 +136,7 @@ REF = Section(
     "ref",
     "A ref outside of the branches' list, or a branch with a record.",
     {
-        "ref": Key("text", "its full name", required=True),
+        "ref": Key("text", "its full name; `<oid>` in it becomes the oid that it points at", required=True),
         "record": Key("any", "a mapping that becomes the JSON message of a commit with an empty tree"),
         "records": Key("any", "several such mappings, oldest first: a chain of commits (a ledger)"),
         "text": Key("text", "the message, given as it is"),
