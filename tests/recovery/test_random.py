@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import hypothesis
 import hypothesis.stateful
 import pytest
 from hypothesis import strategies
 
-from tests.support import memory_random
+from tests.support import memory_random, memory_to_scene
+
+
+def held(world: memory_random.RandomWorld) -> None:
+    """Fail where a promise is broken, with the scene file that repeats it over HTTP and git."""
+    if world.wrong:
+        scene = memory_to_scene.write(world, Path(f"soak-failure-{world.seed}.yaml"))
+        pytest.fail("\n".join([*world.wrong[:3], f"written: {scene.resolve()}", *world.story]))
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -15,7 +24,7 @@ def test_random_worlds(block: int) -> None:
     """A thousand seeds in ten blocks; the soak goes on from there."""
     for seed in range(block * 100, block * 100 + 100):
         world = memory_random.tried(seed)
-        assert world.wrong == [], "\n".join(world.story)
+        held(world)
 
 
 class Sweeping(hypothesis.stateful.RuleBasedStateMachine):
@@ -27,8 +36,7 @@ class Sweeping(hypothesis.stateful.RuleBasedStateMachine):
 
     @hypothesis.stateful.rule(index=strategies.integers(0, 4))
     def person(self, index: int) -> None:
-        made = self.world.made[index % len(self.world.made)]
-        self.world._person(made)
+        self.world.person(index % len(self.world.made))
 
     @hypothesis.stateful.rule(index=strategies.integers(0, 4))
     def run_ends(self, index: int) -> None:
@@ -49,12 +57,13 @@ class Sweeping(hypothesis.stateful.RuleBasedStateMachine):
 
     @hypothesis.stateful.invariant()
     def nothing_is_wrong(self) -> None:
-        assert getattr(self, "world", None) is None or self.world.wrong == []
+        if getattr(self, "world", None) is not None:
+            held(self.world)
 
     def teardown(self) -> None:
         if getattr(self, "world", None) is not None:
             self.world.end()
-            assert self.world.wrong == []
+            held(self.world)
 
 
 TestSweeping = Sweeping.TestCase

@@ -1,63 +1,99 @@
 """Try random recovery worlds for SOAK_SECONDS (60 by default), from seed SOAK_SEED (the clock's by default, printed).
 
-A world that breaks a promise is made smaller (fewer sweeps before the check) and its story is written to
-``soak-failure-<seed>.txt``, which is all that is needed to repeat it. Exit status 1 where there was one.
+Usage: python tests/soak/soak.py [--seed N] [--worlds N] [--twins]
+A world that breaks a promise is made smaller (later beginning, fewer sweeps, troubles and sessions), and what is left is
+written to ``soak-failure-<seed>.yaml``: a scene that ``klaud scene run FILE`` repeats over HTTP and git. At the end the
+broken twins are put in place one by one (``--twins``: nothing else is done), each with the invariant that catches it.
+Exit status 1 where a promise was broken, or a twin was not caught.
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
 import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from tests.support import memory_random
+import pytest
+
+from tests.recovery import test_twins
+from tests.support import memory_random, memory_to_scene
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MOST_SWEEPS = 4
 """Sweeps with trouble in one world."""
 
+INVARIANTS = (
+    "a person's pull request is open and its branch unmoved",
+    "a live session keeps draft, branch, runs and claim",
+    "a draft is told once for each time that it is closed",
+    "an open pull request has its branch",
+    "a deleted branch has a copy",
+    "a sweep right after a quiet one writes nothing and is not red",
+    "no lease and no dead session's claim is left when all is quiet",
+    "a row of the table decides every session",
+)
 
-def main() -> int:
+
+def say(text: str) -> None:
+    """Print a line."""
+    sys.stdout.write(f"{text}\n")
+
+
+def main(argv: Sequence[str] = ()) -> int:
     """Run until the time is over; print what was tried."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SOAK_SEED", "0")))
+    parser.add_argument("--worlds", type=int, default=0, help="so many worlds, whatever the time")
+    parser.add_argument("--twins", action="store_true", help="only the broken twins")
+    asked = parser.parse_args(argv)
+    if asked.twins:
+        return int(not twins())
     seconds = float(os.environ.get("SOAK_SECONDS", "60"))
-    first = int(os.environ.get("SOAK_SEED", "0")) or time.time_ns() % 1_000_000_000
-    sys.stdout.write(f"soak: {seconds:.0f} s from seed {first}\n")
+    first = asked.seed or time.time_ns() % 1_000_000_000
+    say(f"soak: {f'{asked.worlds} worlds' if asked.worlds else f'{seconds:.0f} s'} from seed {first}")
     end = time.monotonic() + seconds
-    tried, sweeps, calls = 0, 0, 0
+    tried = sweeps = calls = 0
     failures: collections.Counter[str] = collections.Counter()
-    while time.monotonic() < end:
+    while tried < asked.worlds if asked.worlds else time.monotonic() < end:
         seed = first + tried
         world = memory_random.tried(seed, 1 + seed % MOST_SWEEPS)
         tried += 1
-        sweeps += 10 + seed % MOST_SWEEPS
+        sweeps += len(world.steps)
         calls += len(world.scene.world.calls)
         if world.wrong:
             failures[world.wrong[0]] += 1
-            sys.stdout.write(f"seed {seed}: {world.wrong[0]}\n")
-            _dump(seed, smallest(seed))
-    sys.stdout.write(
-        f"soak: {tried} worlds, {sweeps} sweeps, {calls} calls, {sum(failures.values())} with a broken promise\n"
-    )
-    return 1 if failures else 0
+            say(f"seed {seed}: {world.wrong[0]}")
+            say(f"  written: {memory_to_scene.write(world, Path(f'soak-failure-{seed}.yaml'))}")
+    say(f"soak: {tried} worlds, {sweeps} sweeps, {calls} calls, {sum(failures.values())} with a broken promise")
+    for line in INVARIANTS:
+        say(f"  held to: {line}")
+    caught = asked.worlds > 0 or twins()
+    return int(bool(failures) or not caught)
 
 
-def smallest(seed: int) -> memory_random.RandomWorld:
-    """Return the world with the fewest sweeps that still breaks a promise."""
-    for sweeps in range(MOST_SWEEPS + 1):
-        world = memory_random.tried(seed, sweeps)
-        if world.wrong:
-            return world
-    return memory_random.tried(seed, 1 + seed % MOST_SWEEPS)
-
-
-def _dump(seed: int, world: memory_random.RandomWorld) -> None:
-    path = Path(f"soak-failure-{seed}.txt")
-    path.write_text("\n".join([*world.story, "", *world.wrong]) + "\n", encoding="utf-8")
-    sys.stdout.write(f"  written: {path}\n")
+def twins() -> bool:
+    """Print each broken twin with what catches it; True where all are caught."""
+    good = True
+    for name, (replaced, check) in test_twins.TWINS.items():
+        with pytest.MonkeyPatch.context() as patch:
+            for owner, attribute, twin in replaced:
+                patch.setattr(owner, attribute, twin)
+            try:
+                wrong = check()
+            except (AssertionError, KeyError) as error:
+                wrong = [repr(error)]
+        good = good and bool(wrong)
+        say(f"  twin: {name}: {wrong[0] if wrong else 'NOT CAUGHT'}")
+    return good
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -223,7 +223,7 @@ class Scene:
             conclusion=conclusion if status == "completed" else None,
             title=f"klaud candidate {candidate} {names.run_marker(wave, candidate)}",
         )
-        made = Made(wave, candidate, family, run_id)
+        made = Made(wave, candidate, family, run_id, claim=claim)
         holder = leases.Holder(run_id=run_id, attempt=1, job="candidate", nonce=name)
         if branch:
             made.head = world.push(made.branch, f"work on {name}", by=world.bot)
