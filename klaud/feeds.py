@@ -171,7 +171,7 @@ def post_json(
     status, raw = 200, b""
     try:
         opened = response.Response(session, call, web.clock, bounds, web.policy, deadline=deadline, chance=web.chance)
-        raw = _whole(opened, bounds)
+        raw = response.whole(opened, bounds)
     except tree.UnclearWriteError:
         fault = tree.UnclearWriteError(f"{name} gave no clear answer")
     except errors.StreamError as error:
@@ -244,7 +244,7 @@ def _fetch(call: calls.Call, name: str, bounds: limits.Limits, deadline: float |
     raw = b""
     try:
         opened = response.Response(session, call, web.clock, bounds, web.policy, deadline=deadline, chance=web.chance)
-        raw = _whole(opened, bounds)
+        raw = response.whole(opened, bounds)
     except errors.StreamError as error:
         fault = _named(error, name)
     finally:
@@ -254,25 +254,6 @@ def _fetch(call: calls.Call, name: str, bounds: limits.Limits, deadline: float |
     if fault is not None:
         raise fault
     return raw
-
-
-def _whole(opened: response.Response, bounds: limits.Limits) -> bytes:
-    parts: list[bytes] = []
-    with opened:
-        try:
-            while part := opened.read(bounds.chunk_bytes):
-                if opened.bytes_read > bounds.file_bytes:
-                    break
-                parts.append(part)
-        except BaseException:
-            parts.clear()  # what passes through this frame must not show what was in it
-            raise
-        finally:
-            part = b""
-    if opened.bytes_read > bounds.file_bytes:
-        parts.clear()
-        raise errors.StreamError("too large", code="download-limit", details={"limit_bytes": bounds.file_bytes})
-    return b"".join(parts)
 
 
 def _named(error: errors.StreamError, name: str) -> errors.StreamError:

@@ -8,6 +8,7 @@ limit. Counts by endpoint template, the list of writes and the newest rate limit
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import email.utils
 import re
@@ -25,6 +26,10 @@ import urllib3.exceptions
 
 from klaud import errors
 from klaud.github import app, decode_errors, model, retry
+from klaud.records import acquire, limits
+from klaud.records import call as calls
+from klaud.records import errors as stream_errors
+from klaud.records import response as responses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -276,22 +281,16 @@ class Sender:
         return retry.call(attempt, policy=self._policy, clock=self._clock, pace=self.pace)
 
     def _bytes_of(self, location: str, limit: int, name: str) -> bytes:
-        try:
-            with requests.Session() as bare:
-                bare.auth = github.Requester.Requester.noopAuth
-                with bare.get(
-                    location,
-                    timeout=self._policy.request_timeout,
-                    stream=True,
-                    headers={"Accept-Encoding": "identity", "User-Agent": "klaud"},
-                ) as response:
-                    if response.status_code != 200:
-                        # the store's 403 is about its own signed address, not about the token
-                        failed = errors.ReadFailedError(f"{name}: HTTP {response.status_code} from its store")
-                        raise retry.Again(failed) if response.status_code >= 500 else failed
-                    return b"".join(_pieces(response, limit, name))
-        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-            raise _again(decode_errors.no_answer(what=name, why=_why(error), write=False, sent=True)) from error
+        """Read it as every file is read: one GET, without credentials, to no further redirect, within the limit."""
+        bounds = limits.Limits(file_bytes=limit, idle_seconds=max(1, int(self._policy.request_timeout)))
+        once = acquire.Policy(tries=1, connect_seconds=self._policy.request_timeout)
+        with contextlib.closing(acquire.new_session()) as bare:
+            call = calls.Call(location, headers={"User-Agent": "klaud"})
+            try:
+                return responses.whole(responses.Response(bare, call, self._clock, bounds, once), bounds)
+            except stream_errors.StreamError as error:
+                failed = _not_had(error, limit, name)
+        raise failed
 
 
 def _again(failure: decode_errors.Failure) -> Exception:
@@ -302,6 +301,18 @@ def _again(failure: decode_errors.Failure) -> Exception:
     if failure.wait is None:
         return error
     return retry.Again(error, wait=failure.wait, seconds=failure.seconds)
+
+
+def _not_had(error: stream_errors.StreamError, limit: int, name: str) -> Exception:
+    """Return what to raise for bytes that could not be had; nothing of their address, which is a credential, is in it."""
+    if error.code == "download-limit":
+        told = f"{name}: more than the limit of {limit} bytes"
+        return errors.ReadFailedError(told, advice="Raise the limit, or make the artifact smaller.")
+    # the store's 403 is about its own signed address, not about the token
+    why = str(error) if error.status in {None, 200} else f"HTTP {error.status} from its store"
+    failed = errors.ReadFailedError(f"{name}: {why}")
+    later = error.exit_status == errors.RetryLaterError.exit_status or (error.status or 0) >= 500
+    return retry.Again(failed) if later else failed
 
 
 def spacing_for(api_url: str) -> float:

@@ -246,3 +246,27 @@ class Response:
         return errors.StreamError(
             message, code="response-invalid", status=200, details={"error_type": error_type, **self._where()}
         )
+
+
+def whole(opened: Response, limits: Limits) -> bytes:
+    """Return the whole body of a response that is not opened yet; ``download-limit`` above the file limit."""
+    parts: list[bytes] = []
+    with opened:
+        try:
+            while part := opened.read(limits.chunk_bytes):
+                if opened.bytes_read > limits.file_bytes:
+                    break
+                parts.append(part)
+        except BaseException:
+            parts.clear()  # what passes through this frame must not show what was in it
+            raise
+        finally:
+            part = b""
+    if opened.bytes_read > limits.file_bytes:
+        parts.clear()
+        raise errors.StreamError(
+            f"the file is larger than the limit of {limits.file_bytes} bytes",
+            code="download-limit",
+            details={"limit_bytes": limits.file_bytes},
+        )
+    return b"".join(parts)

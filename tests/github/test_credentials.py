@@ -98,3 +98,21 @@ def test_an_artifact_is_bounded_and_its_failures_are_named_without_the_signed_ad
     server.reply(f"{BASE}/actions/artifacts/5/zip", said({"message": "Artifact has expired"}, 410))
     with pytest.raises(errors.ReadFailedError, match="410"):
         hub.download_artifact(5, 100)
+
+
+def test_an_artifact_is_one_redirect_away_over_https(server: loopback.Loopback, hub: rest.RestGateway) -> None:
+    """A store that sends further, and an address in the clear that is not of this machine, are not followed."""
+    with loopback.serving() as elsewhere:
+        artifact(server, f"{server.url}/blob?sig=secret-signature")
+        server.reply(
+            "/blob?sig=secret-signature", Reply(status=302, headers={"Location": f"{elsewhere.url}/secret-signature"})
+        )
+        with pytest.raises(errors.ReadFailedError, match="HTTP 302 from its store") as further:
+            hub.download_artifact(5, 100)
+        assert elsewhere.asked == []
+    artifact(server, "http://store.invalid/blob?sig=secret-signature")
+    with pytest.raises(errors.ReadFailedError, match="the address is http, and not of this machine") as clear:
+        hub.download_artifact(5, 100)
+    for caught in (further, clear):
+        assert caught.value.__cause__ is None
+        assert "secret-signature" not in f"{caught.value} {caught.value.__context__!r}"
