@@ -59,8 +59,9 @@ def regenerate(  # noqa: PLR0917 - the options of a command
         )
     if source is not None and needs is None and out is None and not benchmark:
         from klaud.cli import live
-        from klaud.planner import files
+        from klaud.planner import files, hand_on
 
+        hand_on.check(source, os.environ)
         for one in live.load_config(config).benchmarks:
             asked = source / files.needs(one.name)
             if asked.exists():
@@ -68,6 +69,7 @@ def regenerate(  # noqa: PLR0917 - the options of a command
                 _regenerate(
                     one, asked, source / files.producers(one.name), repository=repository, remote=remote, cache=cache
                 )
+        hand_on.tell(source, "produce", os.environ)
         return
     if needs is None or out is None or source is not None:
         raise errors.InputError("what to make is not clear", advice="Give --needs FILE and --out FILE, or --in FOLDER.")
@@ -94,6 +96,47 @@ def _regenerate(
     for item in produced.matrices:
         if isinstance(item, model.NotGenerated):
             typer.echo(f"  {item.family} at {item.commit[:12]}: {item.code}: {item.error}")
+
+
+def keep_matrices(
+    source: Annotated[Path, typer.Option("--in", help="Folder with what produce and review handed on.")],
+    cache: Annotated[Path, typer.Option("--cache", help="Folder of matrices, as restored; kept ones are added.")],
+    repository: Annotated[Path, typer.Option("--repository", help="The clone whose commits are meant.")] = Path(),
+    config: Annotated[Path | None, typer.Option("--config", help="Configuration file.")] = None,
+) -> None:
+    """Keep a wave's matrices for later waves; runs nothing of the repository, and refuses a credential."""
+    name = credential_in(os.environ)
+    if name is not None:
+        raise errors.InputError(
+            f"the variable {name} is set: what is kept must come from a job that holds nothing",
+            advice=f"Run klaud keep-matrices in the job without credentials, or under: env -u {name} klaud ...",
+        )
+    import msgspec
+
+    from klaud.baselines import keep, model, producers, sandbox, settings
+    from klaud.cli import live
+    from klaud.planner import codec, files, hand_on, proof
+
+    hand_on.check(source, os.environ)
+    evidences = files.read(source, proof.FILE, proof.Evidences, made_by="klaud review")
+    parts: list[tuple[model.Policy, list[model.Need], model.Produced]] = []
+    policies = live.load_config(config).benchmarks
+    git = producers.GitObjects(repository)
+    for one in policies:
+        current = evidences.of(one.name)
+        if current is not None:
+            families = tuple(sorted({item.family for item in current.produced.matrices}))
+            parts.append((one, [model.Need(commit=evidences.base, families=families)], current.produced))
+        asked, made = (files.read_bytes(source, name) for name in (files.needs(one.name), files.producers(one.name)))
+        if asked is not None and made is not None:
+            wanted = msgspec.json.decode(asked, type=list[model.Need])
+            parts.append((one, wanted, codec.decode(made, model.Produced, where=files.producers(one.name))))
+    cache.mkdir(parents=True, exist_ok=True)
+    box = sandbox.Sandbox(settings.Bounds(), hidden=[git.git_dir()])
+    kept = keep.keep(parts, git=git, folder=cache, box=box)
+    typer.echo(f"{kept.new} matrices are new, {kept.dropped} files were thrown away, {kept.entries} are kept")
+    hand_on.output("changed", "true" if kept.new or kept.dropped else "false", os.environ)
+    hand_on.output("digest", kept.digest, os.environ)
 
 
 def verify(  # noqa: PLR0917 - the options of a command

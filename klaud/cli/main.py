@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "recover": ("recovery", "recover"),
     "plan": ("planner", "plan"),
     "regenerate": ("baselines", "regenerate"),
+    "keep-matrices": ("baselines", "keep_matrices"),
     "review": ("planner", "review"),
     "select": ("planner", "select"),
     "dispatch": ("planner", "dispatch"),

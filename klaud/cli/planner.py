@@ -77,12 +77,19 @@ def preflight(
 ) -> None:
     """Check identity, rights and workflows before anything is spent."""
     from klaud.cli import live as lives
+    from klaud.cli import neutral
+    from klaud.planner import hand_on
 
     live = lives.open_live(config)
+    if neutral.paused(live.config, "preflight"):
+        hand_on.output("ready", "false", os.environ)
+        return
     found = steps.check(live)
     typer.echo(f"preflight: {len(found)} checks, all is well")
+    hand_on.output("ready", "true", os.environ)
     if out is not None:
         steps.remembered(live, out)
+        hand_on.tell(out, "recover", os.environ)
 
 
 def plan(  # noqa: PLR0917 - the options of a command
@@ -96,7 +103,8 @@ def plan(  # noqa: PLR0917 - the options of a command
 ) -> None:
     """Find the candidates of this wave; needs no credential, and refuses to run where there is one."""
     from klaud.cli import live as lives
-    from klaud.planner import files, model, validate
+    from klaud.cli import neutral
+    from klaud.planner import files, hand_on, model, validate
 
     held = validate.credentials(os.environ)
     if held:
@@ -104,12 +112,15 @@ def plan(  # noqa: PLR0917 - the options of a command
         raise errors.InputError(message, advice="Run it in a job without these variables; nothing was planned.")
     folder = source or out
     loaded = lives.load_config(config if config is not None else steps.beside(root))
-    steps.refuse_paused(loaded)
+    if neutral.paused(loaded, "plan"):
+        return
+    hand_on.check(folder, os.environ)
     memory = files.read(folder, files.MEMORY, model.Memory, made_by="klaud preflight --out")
     steps.refuse_stale(memory, steps.swept_before(folder))
     steps.make_plan(
         loaded, memory, steps.in_recovery(folder), root=root, cache=cache, seed=seed, only=family or (), out=out
     )
+    hand_on.tell(out, "plan", os.environ)
 
 
 def review(
@@ -119,10 +130,11 @@ def review(
     import msgspec
 
     from klaud.cli import live as lives
-    from klaud.planner import files, model, proof
+    from klaud.planner import files, hand_on, model, proof
 
     folder = source or out
     live = lives.open_live(config)
+    hand_on.check(folder, os.environ)
     made = files.read(folder, files.PLAN, model.Plan, made_by="klaud plan")
     evidences = files.read(folder, proof.FILE, proof.Evidences, made_by="klaud plan")
     steps.make_review(live, made, out)
@@ -131,6 +143,7 @@ def review(
     for one in evidences.benchmarks:
         wanted = proof.needs(live.config.benchmark(one.benchmark), one, steps.families_of(made, one.benchmark))
         files.write(out, files.needs(one.benchmark), msgspec.json.encode(wanted))
+    hand_on.tell(out, "review", os.environ)
 
 
 def select(
@@ -142,14 +155,16 @@ def select(
 ) -> None:
     """Decide which candidates start and claim their families; the runs are asked for by dispatch."""
     from klaud.cli import live as lives
-    from klaud.planner import files, model, proof
+    from klaud.cli import neutral
+    from klaud.planner import files, hand_on, model, proof
 
     folder = source or out
     live = lives.open_live(config)
+    if not dry_run and neutral.paused(live.config, "select"):
+        return
+    hand_on.check(folder, os.environ)
     made = files.read(folder, files.PLAN, model.Plan, made_by="klaud plan")
     evidences = steps.handed_in(files.read(folder, proof.FILE, proof.Evidences, made_by="klaud review"), folder)
-    if not dry_run:
-        steps.refuse_paused(live.config)
     files.probe(out)
     chosen = steps.choose(live, made, evidences, folder, out, cap=cap, dry_run=dry_run)
     steps.refuse_forbidden(chosen.forbidden)
@@ -166,11 +181,13 @@ def dispatch(
 ) -> None:
     """Ask for the runs of the selected candidates, and for those of parked sessions that may go on."""
     from klaud.cli import live as lives
+    from klaud.cli import neutral
     from klaud.planner import files, model
 
     folder = source or out
     live = lives.open_live(config)
-    steps.refuse_paused(live.config)
+    if neutral.paused(live.config, "dispatch"):
+        return
     parked = steps.continuations(folder)
     if parked_only:
         if not parked:

@@ -51,16 +51,6 @@ def say(report: reports.Report) -> None:
     typer.echo(render.text(report))
 
 
-def refuse_paused(config: configs.Config) -> None:
-    """End with an error where klaud is paused."""
-    from klaud import config as configs
-
-    why = configs.is_paused(config, os.environ)
-    if why:
-        message = f"klaud is paused: {why}"
-        raise errors.InputError(message, advice="Nothing was written; take the pause away when klaud may go on.")
-
-
 def refuse_forbidden(why: str) -> None:
     """End with a lacking right, where one was found on the way."""
     if why:

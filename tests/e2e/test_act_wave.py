@@ -113,11 +113,14 @@ def test_cron_starts_a_wave_whose_candidates_run_and_are_settled(tmp_path: Path)
         assert sorted((one.state, one.pull.draft) for one in mine.values()) == [
             ("closed", True), ("open", False), ("open", False),
         ], told(it)  # fmt: skip
-        for job in ("recover", "plan", "review", "produce", "select"):
+        for job in ("recover", "plan", "review", "produce", "select", "save-cache"):
             assert f"[klaud plan/{job}" in it.acts("klaud-plan.yml")[0].log or any(
                 f"[klaud plan/{job}" in one.log for one in it.acts("klaud-plan.yml")
             )
         assert writes(it, demo_world.REVIEW_BOT) == []
+        (saved,) = it.stage.caches.iterdir()
+        assert saved.name.startswith("klaud-matrices-")
+        assert all(path.parent.parent.name == "matrices" for path in saved.rglob("*.gz")), told(it)
         assert all(demo_world.BOT_TOKEN not in one.log for one in it.stage.ran)
 
 

@@ -17,12 +17,18 @@ import klaud
 from klaud import config as configs
 from klaud import errors
 from klaud.cli import init, main
+from klaud.planner import hand_on
 from tests.support import adopted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
+NOT_SET_UP = (
+    'echo "klaud is not set up here, there is no .github/klaud.yml (klaud init writes one)" >> "$GITHUB_STEP_SUMMARY"'
+)
+"""The one command that is not klaud's: there is no klaud to ask."""
+
 FLOWS = [yaml.safe_load(init.template(f"workflows/{name}")) for name in init.WORKFLOWS]
 
 
@@ -94,11 +100,31 @@ def test_a_cron_that_is_none_is_refused(tmp_path: Path, cron: str) -> None:
     assert snapshot(tmp_path) == {}
 
 
-def test_klauds_own_workflows_are_what_init_writes_but_for_the_schedule() -> None:
-    """klaud's own repository has no benchmark, so that its copy has no schedule; nothing else differs."""
+def test_klauds_own_workflows_are_what_init_writes() -> None:
     for name in init.WORKFLOWS:
-        written = init.template(f"workflows/{name}").replace(f"  schedule:\n{init.CRON_LINE}\n", "")
-        assert (ROOT / ".github" / "workflows" / name).read_text() == written
+        assert (ROOT / ".github" / "workflows" / name).read_text() == init.template(f"workflows/{name}")
+
+
+def test_the_planner_has_all_its_triggers_and_the_schedule_is_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    assert run("--root", str(tmp_path), "--cron", "3 4 * * 1-5") == 0
+    on = yaml.safe_load((tmp_path / init.FOLDER / "klaud-plan.yml").read_text())[True]
+    assert list(on) == ["schedule", "workflow_dispatch", "workflow_call", "workflow_run"]
+    assert on["schedule"] == [{"cron": "3 4 * * 1-5"}]
+    assert on["workflow_dispatch"] == on["workflow_call"]
+
+
+def test_where_there_is_no_configuration_the_planner_ends_green_and_says_so() -> None:
+    """Nothing is installed and nothing is asked; every later job waits for an artifact that is not made."""
+    steps = FLOWS[0]["jobs"]["recover"]["steps"]
+    missing, there = "${{ hashFiles('.github/klaud.yml') == '' }}", "${{ hashFiles('.github/klaud.yml') != '' }}"
+    by_name = {step.get("name"): step for step in steps}
+    assert by_name["not set up"]["if"] == missing
+    assert "no .github/klaud.yml" in by_name["not set up"]["run"]
+    assert by_name["install"]["if"] == by_name["preflight"]["if"] == there
+    assert by_name["recover"]["if"] == "${{ steps.preflight.outputs.ready == 'true' }}"
+    for name in ("remember", "hand on"):
+        assert "hashFiles('klaud-wave/" in by_name[name]["if"]
+    assert "needs.recover.outputs.artifact != ''" in FLOWS[0]["jobs"]["plan"]["if"]
 
 
 def test_the_workflows_install_this_version() -> None:
@@ -116,13 +142,13 @@ def test_no_expression_is_in_a_command_and_each_command_is_one_exec() -> None:
     for _, step in steps():
         command = str(step.get("run", ""))
         assert "${{" not in command
-        assert not command or command.startswith(("exec klaud ", "python -m pip install "))
+        assert not command or command == NOT_SET_UP or command.startswith(("exec klaud ", "python -m pip install "))
         assert "\n" not in command.strip()
 
 
 def test_every_action_is_pinned_by_a_full_commit() -> None:
     for _, step in steps():
-        assert "uses" not in step or re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", str(step["uses"]))
+        assert "uses" not in step or re.fullmatch(r"actions/[a-z/-]+@[0-9a-f]{40}", str(step["uses"]))
 
 
 def test_secrets_are_in_steps_of_jobs_with_the_main_only_environment_and_nowhere_else() -> None:
@@ -144,7 +170,7 @@ def test_the_documented_table_says_which_secrets_and_rights_each_job_has() -> No
     lines = (ROOT / "docs" / "permissions.md").read_text().splitlines()
     rows = {}
     for line in lines:
-        found = re.match(r"\| (plan|candidate|handoff), `(\w+)` \| ([^|]*) \| ([^|]*) \|", line)
+        found = re.match(r"\| (plan|candidate|handoff), `([\w-]+)` \| ([^|]*) \| ([^|]*) \|", line)
         if found:
             rows[found[1], found[2]] = (found[3], set(re.findall(r"`([A-Z_]+)`", found[4])))
     seen = set()
@@ -160,7 +186,7 @@ def test_the_documented_table_says_which_secrets_and_rights_each_job_has() -> No
 
 def test_jobs_that_run_the_repositorys_code_hold_no_credential() -> None:
     jobs = FLOWS[0]["jobs"]
-    for key in ("plan", "produce"):
+    for key in ("plan", "produce", "save-cache"):
         text = str(jobs[key])
         assert "secrets." not in text
         assert "github.token" not in text
@@ -179,6 +205,53 @@ def test_what_ran_the_repositorys_code_is_taken_over_first_so_that_it_replaces_n
     names = [step.get("name", "") for step in FLOWS[0]["jobs"]["select"]["steps"]]
     taken = [name.removeprefix("take over from ") for name in names if name.startswith("take over")]
     assert taken == ["produce", "plan", "review", "recover"]
+
+
+def test_what_is_handed_on_is_taken_by_id_and_by_digest() -> None:
+    """Each job says which files it hands on and with which digests; whoever takes an artifact over is told them."""
+    jobs = FLOWS[0]["jobs"]
+    for key, job in jobs.items():
+        uploads = [step for step in job["steps"] if "upload-artifact" in str(step.get("uses"))]
+        for step in uploads:
+            assert step["with"]["retention-days"] == 30
+            if key != "select":  # what select uploads is for candidate runs: held to the claim and to the ledger
+                assert job["outputs"]["artifact"] == "${{ steps.hand-on.outputs.artifact-id }}"
+                assert re.fullmatch(r"\$\{\{ steps\.(\w+)\.outputs\.files \}\}", job["outputs"]["files"])
+        taken = [step for step in job["steps"] if "download-artifact" in str(step.get("uses"))]
+        told = {name for step in job["steps"] for name in step.get("env", {}) if name.startswith("KLAUD_HANDED_")}
+        assert told == {f"KLAUD_HANDED_{step['name'].rpartition(' ')[2].upper()}" for step in taken}, key
+        for step in taken:
+            source = step["name"].rpartition(" ")[2]
+            assert step["with"]["artifact-ids"] == f"${{{{ needs.{source}.outputs.artifact }}}}"
+            (reader,) = [one for one in job["steps"] if f"KLAUD_HANDED_{source.upper()}" in one.get("env", {})]
+            assert reader["env"][f"KLAUD_HANDED_{source.upper()}"] == f"${{{{ needs.{source}.outputs.files }}}}"
+            assert job["steps"].index(reader) > job["steps"].index(step)
+
+
+def test_the_uploads_are_the_files_that_klaud_takes_from_each_step() -> None:
+    for key, patterns in hand_on.STEPS.items():
+        (upload,) = [one for one in FLOWS[0]["jobs"][key]["steps"] if "upload-artifact" in str(one.get("uses"))]
+        assert sorted(upload["with"]["path"].split()) == sorted(f"klaud-wave/{one}" for one in patterns)
+
+
+def test_matrices_are_saved_by_a_job_that_runs_no_code_and_restored_by_none_that_holds_a_token() -> None:
+    saving, restoring = set(), set()
+    for key, job in FLOWS[0]["jobs"].items():
+        for step in job["steps"]:
+            uses = str(step.get("uses"))
+            saving |= {key} if "cache/save" in uses else set()
+            restoring |= {key} if "cache/restore" in uses else set()
+            assert not re.match(r"actions/cache@", uses), "one action that restores and saves"
+    assert saving == {"save-cache"}
+    assert restoring == {"plan", "produce", "save-cache"}
+    commands = [step["run"] for step in FLOWS[0]["jobs"]["save-cache"]["steps"] if "run" in step]
+    assert [one.split()[:3] for one in commands] == [["python", "-m", "pip"], ["exec", "klaud", "keep-matrices"]]
+    for key in restoring:
+        assert "secrets." not in str(FLOWS[0]["jobs"][key])
+        assert "github.token" not in str(FLOWS[0]["jobs"][key])
+        assert "environment" not in FLOWS[0]["jobs"][key]
+    save = FLOWS[0]["jobs"]["save-cache"]["steps"][-1]
+    assert save["with"]["key"] == "klaud-matrices-${{ steps.keep.outputs.digest }}"
 
 
 def test_every_ignore_has_its_reason_beside_it() -> None:
@@ -236,6 +309,22 @@ def _order(flows: list[dict[str, Any]]) -> None:
     steps.append(steps.pop(3))
 
 
+def _saved_beside_code(flows: list[dict[str, Any]]) -> None:
+    flows[0]["jobs"]["produce"]["steps"].append(flows[0]["jobs"]["save-cache"]["steps"][-1])
+
+
+def _restored_beside_a_token(flows: list[dict[str, Any]]) -> None:
+    flows[0]["jobs"]["select"]["steps"].insert(2, flows[0]["jobs"]["save-cache"]["steps"][5])
+
+
+def _no_digest(flows: list[dict[str, Any]]) -> None:
+    del flows[0]["jobs"]["select"]["steps"][7]["env"]["KLAUD_HANDED_PRODUCE"]
+
+
+def _another_s_digest(flows: list[dict[str, Any]]) -> None:
+    flows[0]["jobs"]["review"]["steps"][4]["env"]["KLAUD_HANDED_PLAN"] = "${{ needs.recover.outputs.files }}"
+
+
 def _undocumented(flows: list[dict[str, Any]]) -> None:
     flows[0]["jobs"]["review"]["permissions"]["contents"] = "read"
     flows[0]["jobs"]["review"]["steps"][4]["env"]["KLAUD_TOKEN"] = "${{ secrets.KLAUD_TOKEN }}"
@@ -250,6 +339,16 @@ def _undocumented(flows: list[dict[str, Any]]) -> None:
         (_credential, test_jobs_that_run_the_repositorys_code_hold_no_credential),
         (_kept_token, test_no_checkout_keeps_its_token_and_the_handoff_has_none),
         (_order, test_what_ran_the_repositorys_code_is_taken_over_first_so_that_it_replaces_nothing),
+        (
+            _saved_beside_code,
+            test_matrices_are_saved_by_a_job_that_runs_no_code_and_restored_by_none_that_holds_a_token,
+        ),
+        (
+            _restored_beside_a_token,
+            test_matrices_are_saved_by_a_job_that_runs_no_code_and_restored_by_none_that_holds_a_token,
+        ),
+        (_no_digest, test_what_is_handed_on_is_taken_by_id_and_by_digest),
+        (_another_s_digest, test_what_is_handed_on_is_taken_by_id_and_by_digest),
         (_undocumented, test_the_documented_table_says_which_secrets_and_rights_each_job_has),
     ],
 )

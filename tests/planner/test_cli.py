@@ -229,10 +229,13 @@ def test_a_family_that_recovery_has_in_hand_is_not_planned(root: Path) -> None:
     assert [(one.code, one.message) for one in made.blocked] == [("in-recovery", "row 4: alive")]
 
 
-def test_plan_is_paused_by_the_variable(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_plan_ends_neutral_where_klaud_is_paused(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("KLAUD_PAUSED", "1")
-    assert plan(root) == 2
-    assert "klaud is paused" in capsys.readouterr().err
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(root / "summary"))
+    assert plan(root) == 0
+    assert "klaud is paused" in capsys.readouterr().out
+    assert "klaud is paused" in (root / "summary").read_text()
+    assert not (root / "out").exists()
 
 
 def test_validate_runs_the_generator_on_request_only_without_a_credential(

@@ -56,6 +56,8 @@ class Stage:
         self.ran: list[Ran] = []
         self.started: set[tuple[int, int]] = set()
         self.lock = threading.Lock()
+        self.caches = folder / "caches"
+        self.caches.mkdir(parents=True)
         self.bin = folder / "bin"
         self.bin.mkdir(parents=True)
         self._script("klaud", f'exec {sys.executable} -m klaud "$@"\n')
@@ -111,8 +113,8 @@ class Stage:
             }
         }
         passed |= {
-            "SHIM_STORE": str(store), "SHIM_BIN": str(self.bin), "SHIM_PYTHON": sys.executable,
-            "SHIM_SCRIPT": str(SHIMS / "artifacts.py"), "PYTHONPATH": str(ROOT),
+            "SHIM_STORE": str(store), "SHIM_CACHE": str(self.caches), "SHIM_BIN": str(self.bin),
+            "SHIM_PYTHON": sys.executable, "SHIM_SCRIPT": str(SHIMS / "artifacts.py"), "PYTHONPATH": str(ROOT),
         }  # fmt: skip
         file = clone / context.run.path.partition("@")[0]
         argv = [
@@ -168,7 +170,8 @@ def used(file: Path) -> dict[str, str]:
             found |= used(file.parents[2] / job["uses"])
         for step in job.get("steps", ()):
             name = step.get("uses", "")
-            shim = name.partition("@")[0].rpartition("/")[2]
+            action, _, ref = name.partition("@")
+            owner, shim = [*action.split("/"), ""][:2]
             if name and shim != "checkout":
-                found[name] = shim
+                found[f"{owner}/{shim}@{ref}"] = shim
     return found

@@ -1,4 +1,7 @@
-"""Both artifact actions as a folder: a request is renamed into place, the answer is the id that the embedded GitHub gave."""
+"""The artifact actions as a folder: a request is renamed into place, the answer is the id that the embedded GitHub gave.
+
+The cache actions as another: a folder for each key, which all runs share, and never one that is written twice.
+"""
 
 from __future__ import annotations
 
@@ -43,5 +46,23 @@ def download() -> int:
     return 0
 
 
+def restore() -> int:
+    caches = Path(os.environ["SHIM_CACHE"])
+    found = [one for one in caches.iterdir() if one.name.startswith(os.environ["SHIM_PREFIX"].strip() or "-")]
+    exact = caches / os.environ["SHIM_KEY"]
+    newest = exact if exact.exists() else max(found, key=lambda one: one.stat().st_mtime_ns, default=None)
+    if newest is not None:
+        shutil.copytree(newest, os.environ["SHIM_PATH"], dirs_exist_ok=True)
+    print(f"restored: {newest.name if newest is not None else 'nothing'}")  # noqa: T201 - as the action does
+    return 0
+
+
+def save() -> int:
+    place = Path(os.environ["SHIM_CACHE"]) / os.environ["SHIM_KEY"]
+    if not place.exists():
+        shutil.copytree(os.environ["SHIM_PATH"], place)
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit({"upload": upload, "download": download}[sys.argv[1]]())
+    sys.exit({"upload": upload, "download": download, "restore": restore, "save": save}[sys.argv[1]]())
