@@ -9,8 +9,6 @@ import re
 import sys
 from pathlib import Path
 
-import click
-
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 
@@ -23,7 +21,7 @@ def verbs() -> str:
     from klaud.cli import main  # noqa: PLC0415 - after the path
 
     root = typer.main.get_command(main.app)
-    context = click.Context(click.Command("klaud"))
+    context = typer.Context(root)
     lines = ["| verb | what it does |", "| --- | --- |"]
     for name in root.list_commands(context):  # type: ignore[attr-defined]
         command = root.get_command(context, name)  # type: ignore[attr-defined]

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import typer.main
 
@@ -61,13 +60,12 @@ benchmarks:
     return config.parse(text.encode())
 
 
-def command_of(verb: str) -> click.Command | None:
+def command_of(verb: str) -> Any:
     root: Any = typer.main.get_command(main.app)
-    found: click.Command | None = root.get_command(click.Context(click.Command("klaud")), verb)
-    return found
+    return root.get_command(typer.Context(root), verb)
 
 
-def options_of(command: click.Command) -> set[str]:
+def options_of(command: Any) -> set[str]:
     """Return a command's long options, and those of its own verbs."""
     found = {option for one in command.params for option in (*one.opts, *one.secondary_opts)} | {"--help"}
     for inner in getattr(command, "commands", {}).values():
