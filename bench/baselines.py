@@ -162,7 +162,8 @@ def judging(count: int) -> None:
         drifted += 1
     made = peak()
     began = clock()
-    rows, _, malformed = codec.RowCodec(plan, repository="acme/bench").decode_all(raws)
+    found_rows = codec.RowCodec(plan, repository="acme/bench").decode_all(raws)
+    rows, malformed = found_rows.rows, found_rows.malformed_count
     decoded = clock()
     runs = {row.run_id for row in rows if row.run_id}
     proofs = model.Proofs(

@@ -54,7 +54,8 @@ def matrices(folder: pathlib.Path) -> dict[tuple[str, str], model.Matrix]:
 def judge(case: dict[str, Any], matrix: model.Matrix) -> list[str]:
     """Return in what a case differs from what is expected; empty where all is right."""
     plan = schema.plan(POLICY)
-    rows, malformed, count = codec.RowCodec(plan, repository=REPOSITORY).decode_all(case["rows"])
+    found = codec.RowCodec(plan, repository=REPOSITORY).decode_all(case["rows"])
+    rows = found.rows
     runs = {
         str(row.run_id): model.Proof(run_id=row.run_id, attempt=1, commit=case["commit"], how="run")
         for row in rows
@@ -78,8 +79,8 @@ def judge(case: dict[str, Any], matrix: model.Matrix) -> list[str]:
         same("equivalences", dict(verdict.equivalences), expected["equivalences"])
     if "points" in expected:
         same("points", len(judge_.relied(matrix.family).rows), expected["points"])
-    same("malformed rows", count, expected.get("malformed-rows", 0))
-    same("malformed named", len(malformed), min(count, codec.MAX_NAMED_MALFORMED))
+    same("malformed rows", found.malformed_count, expected.get("malformed-rows", 0))
+    same("malformed named", len(found.malformed), min(found.malformed_count, codec.MAX_NAMED_MALFORMED))
     if near := expected.get("near-miss"):
         at = {row.digest: row.index for row in rows}
         example = verdict.reasons[0].examples[0]

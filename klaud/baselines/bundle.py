@@ -63,6 +63,13 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     matrices: str
 
 
+class _Version(msgspec.Struct, frozen=True, kw_only=True):
+    """What any version of the file has."""
+
+    kind: str = ""
+    version: int = 0
+
+
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """What ``check`` found: ``problem`` is empty where the verdict and the bytes repeat."""
 
@@ -203,9 +210,22 @@ def read(data: bytes) -> Bundle:
     if len(data) > MAX_BYTES:
         raise errors.InputError(f"the bundle has more than {MAX_BYTES} bytes")
     try:
+        of = msgspec.json.decode(data, type=_Version)
+        if of.kind == "klaud-baseline" and of.version != VERSION:
+            raise errors.InputError(
+                f"this is no evidence bundle that this klaud can read: it is of version {of.version}, and this klaud reads"
+                f" version {VERSION}",
+                advice="Verify it with the klaud that made it.",
+            )
         return msgspec.json.decode(data, type=Bundle)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise errors.InputError(f"this is no evidence bundle that this klaud can read: {str(error)[:200]}") from None
+
+
+_UNREADABLE = (
+    msgspec.MsgspecError, ArithmeticError, EOFError, LookupError, OSError, RecursionError, TypeError, ValueError, zlib.error,
+)  # fmt: skip
+"""What judging made-up inputs may raise."""
 
 
 def check(data: bytes) -> Checked:
@@ -214,7 +234,7 @@ def check(data: bytes) -> Checked:
     try:
         again = _judged(bundle)
         packed = _pack(_unpack(bundle.matrices))
-    except (msgspec.MsgspecError, ValueError, OSError, EOFError, zlib.error, KeyError, IndexError, TypeError) as error:
+    except _UNREADABLE as error:
         raise errors.InputError(f"the bundle's inputs cannot be judged: {type(error).__name__}") from None
     problem = ""
     changed = [row for row in bundle.rows if _row_digest(row) != row.digest]

@@ -8,13 +8,12 @@ whole matrix invalid, since a matrix with holes would prove too little.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from klaud.baselines import identity, model, schema
+from klaud.baselines import identity, model, reasons, schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +32,15 @@ MAX_SETTINGS = 200
 
 _BIG = 2**53
 """Integers beyond this are not exact in JSON."""
+
+_LARGEST = 1.7976931348623157e308
+"""The largest finite number: JSON's integers have no end."""
+
+MAX_POINTS = 200_000
+"""Points of one matrix once its lists are spread out: the largest real one has 5,000, and each takes 300 bytes."""
+
+MAX_ASIDE = 20
+"""Other benchmarks of a shared feed that are named; the rows of the rest are counted together."""
 
 _PLAIN = (str, int, float, bool)
 
@@ -71,8 +79,9 @@ def shown(value: Any) -> str:
         return "an object"
     if isinstance(value, list | tuple):
         return "a list"
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    if isinstance(value, int) and value.bit_length() > 1024:
+        return "a number of more than 300 digits"
+    return reasons.cut(str(value)[:200], 60)
 
 
 def _default(field: schema.Reader) -> model.Value:
@@ -93,19 +102,9 @@ def row_digest(values: model.Identity, metrics: Mapping[str, float], url: str, d
 _EXACT: Mapping[str, type] = {"text": str, "integer": int, "flag": bool, "number": float}
 
 
-def _ready(
-    reader: schema.Reader, places: tuple[schema.Path, ...]
-) -> tuple[schema.Reader, Any, str | None, type | None]:
-    """Return a field for ``_value``: with its only key where it stands at the top, and the type that needs no thought."""
-    simple = len(places) == 1 and len(places[0].keys) == 1 and not places[0].presence
-    plain = None if reader.field.transform else _EXACT[reader.field.type]
-    return reader, places, places[0].keys[0] if simple else None, plain
-
-
-def _value(
-    raw: Mapping[str, Any], reader: schema.Reader, places: tuple[schema.Path, ...], key: str | None, plain: type | None
-) -> model.Value:
-    value: Any = raw.get(key) if key is not None else schema.look(raw, places)
+def _value(raw: Mapping[str, Any], reader: schema.Reader, plain: type | None) -> model.Value:
+    """Return a row's value of one field. ``plain``: the type that needs no second thought."""
+    value: Any = raw.get(reader.row_key) if reader.row_key is not None else schema.look(raw, reader.row)
     if value is None:
         return _default(reader)
     kind = type(value)
@@ -115,6 +114,15 @@ def _value(
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
+
+
+class Decoded(msgspec.Struct, frozen=True, kw_only=True):
+    """A feed's rows, decoded. ``aside`` counts the rows that say they are another benchmark's, by what they say."""
+
+    rows: list[model.Row]
+    malformed: list[model.Malformed]
+    malformed_count: int
+    aside: dict[str, int]
 
 
 class RowCodec:
@@ -133,8 +141,14 @@ class RowCodec:
         self._metrics = schema.paths(rows.metrics, "metrics") if rows.metrics else ()
         self._date = schema.paths(rows.date, "date")
         self._fingerprint = schema.paths(rows.fingerprint, "recipe_fingerprint")
-        self._fields = [_ready(reader, reader.row) for reader in plan.readers]
+        self._fields = [
+            (reader, None if reader.field.transform else _EXACT[reader.field.type]) for reader in plan.readers
+        ]
         self._known = {place.keys[0] for reader in plan.readers for place in reader.row}
+        self._only = [
+            (name, schema.paths(name, name), ours if isinstance(ours, tuple) else (ours,))
+            for name, ours in rows.only.items()
+        ]
 
     def decode(self, raw: Any, index: int) -> model.Row | model.Malformed:
         """Return one row as a record, or what is wrong with it."""
@@ -149,7 +163,10 @@ class RowCodec:
         url = schema.look(raw, self._run_url)
         url = url[:MAX_TEXT] if isinstance(url, str) else ""
         match = self._address.fullmatch(url)
-        digest = row_digest(values, metrics, url, date, fingerprint)
+        try:
+            digest = row_digest(values, metrics, url, date, fingerprint)
+        except UnicodeEncodeError:
+            return model.Malformed(index=index, why="holds half of a character")
         return model.Row(
             index=index,
             digest=digest,
@@ -162,12 +179,18 @@ class RowCodec:
             fingerprint=fingerprint or None,
         )
 
-    def decode_all(self, raws: Sequence[Any]) -> tuple[list[model.Row], list[model.Malformed], int]:
-        """Return the rows, the first malformed ones by name, and how many were malformed in all."""
+    def decode_all(self, raws: Sequence[Any]) -> Decoded:
+        """Return the rows, the first malformed ones by name, and how many there are of everything else."""
         rows: list[model.Row] = []
         malformed: list[model.Malformed] = []
         count = 0
+        aside: dict[str, int] = {}
         for index, raw in enumerate(raws):
+            other = self._other(raw) if self._only else ""
+            if other:
+                name = other if other in aside or len(aside) < MAX_ASIDE else "others"
+                aside[name] = aside.get(name, 0) + 1
+                continue
             row = self.decode(raw, index)
             if isinstance(row, model.Row):
                 rows.append(row)
@@ -175,7 +198,17 @@ class RowCodec:
             count += 1
             if len(malformed) < MAX_NAMED_MALFORMED:
                 malformed.append(row)
-        return rows, malformed, count
+        return Decoded(rows=rows, malformed=malformed, malformed_count=count, aside=dict(sorted(aside.items())))
+
+    def _other(self, raw: Any) -> str:
+        """Return what a row says where it says that it is another benchmark's, else an empty text."""
+        if not isinstance(raw, dict):
+            return ""
+        for name, place, ours in self._only:
+            value = schema.look(raw, place)
+            if value is not None and not any(value == each and type(value) is type(each) for each in ours):
+                return f"{name} {shown(value)}"
+        return ""
 
     def _numbers(self, raw: Mapping[str, Any]) -> dict[str, float]:
         if self._metrics:
@@ -187,7 +220,7 @@ class RowCodec:
         return {
             key: float(value)
             for key, value in sorted((found or {}).items())
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
         }
 
     @staticmethod
@@ -204,7 +237,7 @@ class RowCodec:
 
 
 def decode_entries(plan: schema.Plan, raws: Sequence[Any]) -> list[model.Entry] | model.Malformed:
-    """Return a matrix's points (a list field expanded), or the first entry that cannot be read."""
+    """Return a matrix's points (a list field expanded, each value once), or the first entry that cannot be read."""
     entries: list[model.Entry] = []
     fingerprint_at = schema.paths(plan.policy.generator.fingerprint, "recipe-fingerprint")
     for position, raw in enumerate(raws):
@@ -214,6 +247,8 @@ def decode_entries(plan: schema.Plan, raws: Sequence[Any]) -> list[model.Entry] 
             points = _points(plan, raw)
         except _BadValueError as error:
             return model.Malformed(index=position, why=str(error))
+        if len(entries) + len(points) > MAX_POINTS:
+            return model.Malformed(index=position, why=f"has point {MAX_POINTS + 1} of the matrix, one too many")
         fingerprint = schema.look(raw, fingerprint_at)
         text = fingerprint if isinstance(fingerprint, str) and fingerprint else None
         entries.extend(model.Entry(position=position, identity=point, fingerprint=text) for point in points)
@@ -224,11 +259,12 @@ def _points(plan: schema.Plan, raw: Mapping[str, Any]) -> list[model.Identity]:
     values: list[model.Value] = []
     spread: tuple[int, list[model.Value]] | None = None
     for place, reader in enumerate(plan.readers):
-        value = schema.look(raw, reader.entry)
+        key = reader.entry_key
+        value = raw.get(key) if key is not None else schema.look(raw, reader.entry)
         if isinstance(value, list) and reader.field.list:
             if len(value) > MAX_CONC:
                 raise _BadValueError(f"{reader.name} has {len(value)} values, more than {MAX_CONC}")
-            spread = place, [_entry_value(reader, each) for each in value]
+            spread = place, list(dict.fromkeys(_entry_value(reader, each) for each in value))
             values.append(None)
         else:
             values.append(_entry_value(reader, value))

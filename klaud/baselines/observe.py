@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -18,7 +19,7 @@ from klaud.github import model as github
 from klaud.records import errors as record_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from klaud.baselines import schema
     from klaud.github import gateway as gateways
@@ -31,11 +32,15 @@ _PATTERNS = 500
 
 
 class RowsRead(msgspec.Struct, frozen=True, kw_only=True):
-    """The published rows that could be decoded, and those that could not (the first by name)."""
+    """The published rows that could be decoded, and those that could not (the first by name).
+
+    ``aside`` counts the rows of other benchmarks (``rows.only``), by what they say.
+    """
 
     rows: tuple[model.Row, ...]
     malformed: tuple[model.Malformed, ...] = ()
     malformed_count: int = 0
+    aside: Mapping[str, int] = {}
 
 
 class FeedFailed(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,10 +101,10 @@ def published_rows(
     try:
         if rows.list:
             document = place.document(source, name=name, limit_bytes=rows.limit_bytes)
-            found = document.get(rows.list) if isinstance(document, dict) else None
-            if not isinstance(found, list) or not found:
+            listed_rows = document.get(rows.list) if isinstance(document, dict) else None
+            if not isinstance(listed_rows, list) or not listed_rows:
                 return FeedFailed(code="feed-invalid", message=f"{name} have no list under {rows.list!r}")
-            raws: Sequence[Any] = found
+            raws: Sequence[Any] = listed_rows
             bad: list[model.Malformed] = []
             bad_count = 0
         else:
@@ -114,12 +119,17 @@ def published_rows(
         return FeedFailed(code=code, message=str(error))
     if len(raws) > rows.limit_rows:
         return FeedFailed(code="feed-invalid", message=f"{name} are {len(raws)}, more than {rows.limit_rows}")
-    decoded, malformed, count = codec.RowCodec(plan, repository=repository, host=host).decode_all(raws)
-    if not decoded:
-        first = f"; row {malformed[0].index} {malformed[0].why}" if malformed else ""
-        return FeedFailed(code="feed-invalid", message=f"none of the {len(raws)} {name[4:]} can be read{first}")
-    named = (*bad, *malformed)[: codec.MAX_NAMED_MALFORMED]
-    return RowsRead(rows=tuple(decoded), malformed=named, malformed_count=count + bad_count)
+    found = codec.RowCodec(plan, repository=repository, host=host).decode_all(raws)
+    if not found.rows:
+        first = f"; row {found.malformed[0].index} {found.malformed[0].why}" if found.malformed else ""
+        other = f"; {sum(found.aside.values())} are of other benchmarks by rows.only" if found.aside else ""
+        return FeedFailed(code="feed-invalid", message=f"none of the {len(raws)} {name[4:]} can be read{first}{other}")
+    return RowsRead(
+        rows=tuple(found.rows),
+        malformed=(*bad, *found.malformed)[: codec.MAX_NAMED_MALFORMED],
+        malformed_count=found.malformed_count + bad_count,
+        aside=found.aside,
+    )
 
 
 def settings_source(rows: settings.Rows) -> settings.Source | None:
@@ -210,31 +220,40 @@ def _from_info(
 
 
 def _run_id(record: Mapping[str, Any]) -> int | None:
-    for key in ("run_id", "github_run_id", "id"):
-        value = record.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if isinstance(value, str) and re.fullmatch(r"[1-9][0-9]{0,18}", value):
-            return int(value)
+    found = (_whole(record.get(key)) for key in ("run_id", "github_run_id", "id"))
+    return next((each for each in found if each is not None), None)
+
+
+def _whole(value: Any) -> int | None:
+    """Return a whole number, also one that is written as a text; None for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"[1-9][0-9]{0,18}", value):
+        return int(value)
     return None
 
 
 def _informed(run: int, records: Sequence[Mapping[str, Any]], attempt: int) -> model.Proof | model.Unproven:
     """Prove a run from what the feed recorded: exactly one distinct commit, and an attempt that was recorded."""
-    commits = {record.get("head_sha") for record in records}
     if not records:
         return model.Unproven(run_id=run, why=f"run {run} is gone, and workflow-info does not have it")
+    said = [record.get("head_sha") for record in records]
+    commits = {each if isinstance(each, str) else "" for each in said}
     if len(commits) != 1:
         return model.Unproven(run_id=run, why=f"run {run} is gone, and workflow-info has {len(commits)} commits for it")
     commit = commits.pop()
-    if not isinstance(commit, str) or not names.is_oid(commit):
+    if not names.is_oid(commit):
         return model.Unproven(run_id=run, why=f"run {run} is gone, and workflow-info has no full commit id for it")
-    recorded = [record.get("attempt", record.get("run_attempt", 1)) for record in records]
-    most = max((each for each in recorded if isinstance(each, int)), default=0)
+    most = max(_attempt(record) for record in records)
     if attempt > most:
         why = f"run {run} is gone, and workflow-info knows attempt {most}, not {attempt}"
         return model.Unproven(run_id=run, why=why)
     return model.Proof(run_id=run, attempt=attempt, commit=commit, how="workflow-info")
+
+
+def _attempt(record: Mapping[str, Any]) -> int:
+    """Return the attempt that a record is of: 1 where it says nothing, 0 where what it says is no number."""
+    return _whole(record.get("attempt", record.get("run_attempt", 1))) or 0
 
 
 def changelog(

@@ -72,6 +72,7 @@ class GitObjects:
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_NO_LAZY_FETCH": "1",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": "safe.directory",
@@ -158,30 +159,19 @@ class GitObjects:
     def write(self, blobs: Sequence[Blob], folder: pathlib.Path, *, limit: int) -> None:
         """Lay the files out below ``folder``, read-only. TooLargeError above ``limit`` bytes or MAX_FILES files.
 
-        A path that would leave the folder cannot come out of git; a symbolic link that would is left out, and so is a
-        submodule.
+        A submodule is left out, and so is a symbolic link that leads outside, by itself or by way of others. A path that
+        would leave the folder (a tree made by hand can hold one) is a ReadFailedError.
         """
         if len(blobs) > MAX_FILES:
             raise TooLargeError(f"the generator's inputs are {len(blobs)} files, more than {MAX_FILES}")
-        kept = [blob for blob in blobs if blob.mode in ("100644", "100755", "120000")]
+        kept = [blob for blob in blobs if blob.mode in ("100644", "100664", "100755", "120000")]
+        if any(part in _NO_NAMES for blob in kept for part in blob.path.split("/")):
+            raise errors.ReadFailedError("the commit holds a path that no work tree could have")
         content = self._contents([blob.oid for blob in kept], limit)
-        links = []
-        for blob in kept:
-            target = folder / blob.path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            data = content[blob.oid]
-            if blob.mode == "120000":
-                links.append((target, os.fsdecode(data)))
-                continue
-            target.write_bytes(data)
-            target.chmod(0o555 if blob.mode == "100755" else 0o444)
-        for target, text in links:
-            inside = pathlib.Path(os.path.normpath(target.parent / text))
-            if not text.startswith("/") and inside.is_relative_to(folder):
-                target.symlink_to(text)
-        for path in sorted(folder.rglob("*"), reverse=True):
-            if path.is_dir() and not path.is_symlink():
-                path.chmod(0o555)
+        try:
+            _lay_out(kept, content, folder)
+        except OSError as error:  # a file where a folder should be, a name that the host's file system does not take
+            raise errors.ReadFailedError(f"the commit's files cannot be laid out ({error.strerror})") from None
 
     def _contents(self, oids: Sequence[str], limit: int) -> Mapping[str, bytes]:
         asked = list(dict.fromkeys(oids))
@@ -202,6 +192,32 @@ class GitObjects:
             found[oid] = data[end + 1 : end + 1 + size]
             at = end + size + 2
         return found
+
+
+_NO_NAMES = frozenset({"", ".", "..", ".git"})
+
+
+def _lay_out(blobs: Sequence[Blob], content: Mapping[str, bytes], folder: pathlib.Path) -> None:
+    links = []
+    for blob in blobs:
+        target = folder / blob.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        data = content[blob.oid]
+        if blob.mode == "120000":
+            links.append((target, os.fsdecode(data)))
+            continue
+        target.write_bytes(data)
+        target.chmod(0o555 if blob.mode == "100755" else 0o444)
+    for target, text in links:  # after every file: nothing is written through a link
+        if text and "\0" not in text:
+            target.symlink_to(text)
+    root = folder.resolve()
+    for target, _ in links:  # where one leads is known only once all are there
+        if target.is_symlink() and not pathlib.Path(os.path.realpath(target)).is_relative_to(root):
+            target.unlink()
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o555)
 
 
 def _blobs(listing: bytes) -> Iterator[Blob]:

@@ -59,9 +59,18 @@ _UNBLOCK: dict[model.ReasonCode, str] = {
 }
 
 
+def plain(text: str) -> str:
+    """Return ``text`` without anything that a terminal obeys or that turns the direction of writing."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    )
+
+
 def cut(text: str, limit: int = MAX_MESSAGE) -> str:
-    """Return ``text`` on one line and within ``limit`` characters."""
-    line = " ".join(text.split())
+    """Return ``text`` on one line, printable, and within ``limit`` characters."""
+    line = plain(" ".join(text.split()))
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 

@@ -62,12 +62,17 @@ class Path(msgspec.Struct, frozen=True):
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """One field made ready: where to read it in a row and in an entry."""
+    """One field made ready: where to read it in a row and in an entry.
+
+    ``row_key`` and ``entry_key``: the only key where it stands at the top of a row or an entry, else None.
+    """
 
     name: str
     field: settings.Field
     row: tuple[Path, ...]
     entry: tuple[Path, ...]
+    row_key: str | None
+    entry_key: str | None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -109,6 +114,12 @@ def paths(spec: str | tuple[str, ...], name: str) -> tuple[Path, ...]:
         presence = text.endswith("?")
         found.append(Path(tuple(text.removesuffix("?").split(".")), presence))
     return tuple(found)
+
+
+def _only_key(places: tuple[Path, ...]) -> str | None:
+    """Return the key of a field that stands at the top under one name, None for any other."""
+    simple = len(places) == 1 and len(places[0].keys) == 1 and not places[0].presence
+    return places[0].keys[0] if simple else None
 
 
 def look(raw: Mapping[str, Any], places: tuple[Path, ...]) -> Any:
@@ -171,19 +182,15 @@ def plan(policy: model.Policy) -> Plan:
     fields.update(policy.identity.fields)
     _check(policy, fields)
     _check_layouts(policy)
-    readers = tuple(
-        Reader(
-            name,
-            field,
-            paths(policy.rows.fields.get(name, field.row), name),
-            paths(policy.generator.fields.get(name, field.entry), name),
-        )
-        for name, field in fields.items()
-    )
+    readers = []
+    for name, field in fields.items():
+        row = paths(policy.rows.fields.get(name, field.row), name)
+        entry = paths(policy.generator.fields.get(name, field.entry), name)
+        readers.append(Reader(name, field, row, entry, _only_key(row), _only_key(entry)))
     used = {place.keys for reader in readers for place in reader.entry if not place.presence}
     return Plan(
         policy=policy,
-        readers=readers,
+        readers=tuple(readers),
         names=tuple(reader.name for reader in readers),
         at={reader.name: i for i, reader in enumerate(readers)},
         scope_of=_picker([i for i, reader in enumerate(readers) if reader.field.scope]),

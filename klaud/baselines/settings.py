@@ -173,6 +173,10 @@ class Rows(Setting, frozen=True, kw_only=True):
     """Runs that GitHub no longer has: a JSON list of ``{run_id, attempt, head_sha}``."""
     changelog: Source | None = None
     """What each run meant to publish: a JSON list of ``{run_id, families: [glob, ...]}``."""
+    only: Mapping[str, Scalar | tuple[Scalar, ...]] = {}
+    """Which rows of a feed that several benchmarks share are this one's: where a row says it, to the value (or values)
+    that this benchmark's rows have there. Rows that say another one are left aside and counted by what they say; a row
+    that says nothing is judged like any other."""
     limit_bytes: int = 256 << 20
     """Size of the document: 100,000 rows are about 80 MB."""
     limit_rows: int = 500_000

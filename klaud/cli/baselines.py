@@ -129,7 +129,7 @@ def keep_matrices(
             parts.append((one, [model.Need(commit=evidences.base, families=families)], current.produced))
         asked, made = (files.read_bytes(source, name) for name in (files.needs(one.name), files.producers(one.name)))
         if asked is not None and made is not None:
-            wanted = msgspec.json.decode(asked, type=list[model.Need])
+            wanted = codec.decode(asked, list[model.Need], where=files.needs(one.name))
             parts.append((one, wanted, codec.decode(made, model.Produced, where=files.producers(one.name))))
     cache.mkdir(parents=True, exist_ok=True)
     box = sandbox.Sandbox(settings.Bounds(), hidden=[git.git_dir()])
@@ -189,11 +189,14 @@ def _held(policy: model.Policy, rows: Path, matrix: Path, family: str) -> model.
     raws = feeds.read_rows(str(rows), name=str(rows)).rows
     entries = feeds.read_rows(str(matrix), name=str(matrix)).rows
     repository, host = _whose(raws, policy)
-    decoded, malformed, count = codec.RowCodec(plan, repository=repository, host=host).decode_all(raws)
-    for bad in malformed:
+    found = codec.RowCodec(plan, repository=repository, host=host).decode_all(raws)
+    decoded = found.rows
+    for bad in found.malformed:
         typer.echo(f"row {bad.index} {bad.why}", err=True)
-    if count:
-        typer.echo(f"{count} row(s) could not be read", err=True)
+    if found.malformed_count:
+        typer.echo(f"{found.malformed_count} row(s) could not be read", err=True)
+    for other, number in found.aside.items():
+        typer.echo(f"{number} row(s) of another benchmark are left aside: {other}", err=True)
     runs = {
         str(row.run_id): model.Proof(run_id=row.run_id, attempt=row.attempt or 1, commit=ASSUMED, how="run")
         for row in decoded

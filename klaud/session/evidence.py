@@ -83,7 +83,7 @@ def judge(
     if isinstance(rows, Unreadable | Wrong):
         return rows
     decoder = codec.RowCodec(plan, repository=repository, host=host)
-    decoded, _, _ = decoder.decode_all(rows)
+    decoded = decoder.decode_all(rows).rows
     if evaluations is None or evaluations.need == "none":
         return cover(frozen.points, decoded, plan)
     strange = [name for name in evaluations.by if name not in plan.at]

@@ -60,8 +60,8 @@ def test_a_row_that_is_no_object_is_malformed(raw: Any) -> None:
 
 
 def test_malformed_rows_end_no_others_and_are_counted_beyond_the_named() -> None:
-    rows, named, count = CODEC.decode_all([GOOD, *[None] * 50, {"model": "m1"}, GOOD])
-    assert (len(rows), len(named), count) == (2, codec.MAX_NAMED_MALFORMED, 51)
+    found = CODEC.decode_all([GOOD, *[None] * 50, {"model": "m1"}, GOOD])
+    assert (len(found.rows), len(found.malformed), found.malformed_count) == (2, codec.MAX_NAMED_MALFORMED, 51)
 
 
 def test_whole_floats_are_integers_and_metrics_are_numbers_only() -> None:

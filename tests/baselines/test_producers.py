@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from klaud import errors
-from klaud.baselines import model, producers
+from klaud.baselines import calls, model, producers
 from klaud.github import model as github
 from tests.support.benchmarks import AskedGateway, History, Repository, github_pull
 
@@ -133,18 +133,70 @@ def test_inputs_are_laid_out_read_only_from_the_object_store(repository: Reposit
         path.chmod(0o755)
 
 
+LINKS = {
+    "tools/inside": ("../b.txt", True),
+    "tools/outside": ("../../secret", False),
+    "tools/absolute": ("/etc/passwd", False),
+    "tools/up": ("..", True),
+    "tools/deep/er/top": ("../../..", True),
+    "tools/by-way-of-another": ("deep/er/top/../../secret", False),  # inside as written, outside as followed
+    "tools/loop": ("loop", True),
+    "tools/nowhere": ("not-there", True),
+}
+
+
 def test_a_link_that_leaves_the_tree_is_left_out(repository: Repository, tmp_path: pathlib.Path) -> None:
-    (repository.folder / "tools").mkdir()
-    (repository.folder / "tools/inside").symlink_to("../b.txt")
-    (repository.folder / "tools/outside").symlink_to("../../secret")
-    (repository.folder / "tools/absolute").symlink_to("/etc/passwd")
+    for name, (target, _) in LINKS.items():
+        path = repository.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target)
     commit = repository.commit({"b.txt": "b"})
+    git = repository.objects
+    folder = tmp_path / "some" / "tree"
+    folder.mkdir(parents=True)
+    git.write(git.inputs(commit, ["tools", "b.txt"]), folder, limit=1000)
+    assert {name for name in LINKS if (folder / name).is_symlink()} == {
+        name for name, (_, kept) in LINKS.items() if kept
+    }
+    calls._remove(folder)
+    assert not folder.exists()
+
+
+def test_a_submodule_is_left_out(repository: Repository, tmp_path: pathlib.Path) -> None:
+    inside = repository.commit({"tools/gen.sh": "echo"})
+    repository.git("update-index", "--add", "--cacheinfo", f"160000,{inside},tools/module")
+    repository.git("commit", "-q", "-m", "Add a submodule")
+    git = repository.objects
+    commit = repository.git("rev-parse", "HEAD")
+    blobs = git.inputs(commit, ["tools"])
+    assert [blob.mode for blob in blobs] == ["100644", "160000"]
+    git.write(blobs, tmp_path, limit=1000)
+    assert os.listdir(tmp_path / "tools") == ["gen.sh"]  # noqa: PTH208
+    (tmp_path / "tools").chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["..", ".git", "."])
+def test_a_tree_made_by_hand_cannot_write_outside(repository: Repository, tmp_path: pathlib.Path, name: str) -> None:
+    """Git itself makes no such tree; a host that checks no objects could still serve one."""
+    blob = repository.git("hash-object", "-w", "--stdin-paths", given=str(repository.write("x", "planted")))
+    tree = repository.tree({"planted": ("100644", blob)})
+    commit = repository.git("commit-tree", "-m", "x", repository.tree({name: ("40000", tree)}))
     git = repository.objects
     folder = tmp_path / "tree"
     folder.mkdir()
-    git.write(git.inputs(commit, ["tools", "b.txt"]), folder, limit=1000)
-    assert sorted(os.listdir(folder / "tools")) == ["inside"]  # noqa: PTH208
-    (folder / "tools").chmod(0o755)
+    with pytest.raises(errors.ReadFailedError, match="a path that no work tree could have"):
+        git.write(git.inputs(commit, ["."]), folder, limit=1000)
+    assert not (tmp_path / "planted").exists()
+
+
+def test_a_file_and_a_folder_of_one_name_are_said_plainly(repository: Repository, tmp_path: pathlib.Path) -> None:
+    blob = repository.git("hash-object", "-w", "--stdin-paths", given=str(repository.write("x", "planted")))
+    inner = repository.tree({"b": ("100644", blob)})
+    commit = repository.git("commit-tree", "-m", "x", repository.tree({"a": ("100644", blob), "a ": ("40000", inner)}))
+    git = repository.objects
+    twice = [*git.files(commit), producers.Blob("100644", blob, "a/b")]
+    with pytest.raises(errors.ReadFailedError, match="cannot be laid out"):
+        git.write(twice, tmp_path, limit=1000)
 
 
 def test_inputs_over_their_bound_are_refused(repository: Repository, tmp_path: pathlib.Path) -> None:

@@ -93,7 +93,7 @@ def test_a_row_is_an_evaluation_by_exactly_its_field() -> None:
     for raw in strange:
         assert not rules_coverage.is_evaluation(raw, deep)
     decoded = codec.RowCodec(PLAN, repository="acme/bench", host="github.com").decode_all(POINTS)
-    assert [one.index for one in decoded[0]] == [0, 1], "a row is found again by its place"
+    assert [one.index for one in decoded.rows] == [0, 1], "a row is found again by its place"
 
 
 def test_finish_validates_with_evaluations_only(bench: session_bench.Bench) -> None:

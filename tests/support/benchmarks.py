@@ -80,17 +80,33 @@ class Repository:
         folder.mkdir()
         self.git("init", "-q", "-b", "main")
 
-    def git(self, *words: str) -> str:
-        """Run git and return what it printed."""
+    def git(self, *words: str, given: bytes | str = b"") -> str:
+        """Run git with something on its standard input, and return what it printed."""
         environment = {
             "PATH": os.environ["PATH"], "HOME": str(self.folder), "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.invalid",
             "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.invalid",
         }  # fmt: skip
         done = subprocess.run(
-            ["git", "-C", str(self.folder), *words], env=environment, capture_output=True, text=True, check=True
+            ["git", "-C", str(self.folder), *words],
+            env=environment,
+            input=given if isinstance(given, bytes) else given.encode(),
+            capture_output=True,
+            check=True,
         )
-        return done.stdout.strip()
+        return done.stdout.decode("utf-8", "surrogateescape").strip()
+
+    def write(self, name: str, text: str) -> pathlib.Path:
+        """Write a file of the work tree and return its path."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def tree(self, entries: dict[str, tuple[str, str]]) -> str:
+        """Write a tree object as it is given (name to mode and id), also one that git itself would refuse."""
+        raw = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(oid) for name, (mode, oid) in entries.items())
+        return self.git("hash-object", "-t", "tree", "-w", "--literally", "--stdin", given=raw)
 
     def commit(self, files: dict[str, str | None], *, executable: tuple[str, ...] = ()) -> str:
         """Write (None: remove) files, commit, and return the commit."""
@@ -255,7 +271,7 @@ class Case:
 
     def decoded(self) -> list[model.Row]:
         """Return the rows that can be read."""
-        return codec.RowCodec(self.plan, repository=REPOSITORY).decode_all(self.rows)[0]
+        return codec.RowCodec(self.plan, repository=REPOSITORY).decode_all(self.rows).rows
 
     def proofs(self) -> model.Proofs:
         """Return what is proven."""
