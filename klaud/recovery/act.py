@@ -14,6 +14,8 @@ from klaud import errors, names
 from klaud.github import model as github
 from klaud.recovery import decide_cases, decide_plan, model, render, rules_touch
 from klaud.recovery.hand import Hand, said_already
+from klaud.session import render as session_render
+from klaud.session import rules_ledger
 
 if TYPE_CHECKING:
     import datetime
@@ -104,6 +106,33 @@ class Actor:
             self.red.append(f"pull request {action.number} must be reopened by hand ({error}): {action.why}")
             return
         hand.did("close-draft", "undone", f"reopened pull request {action.number}", number=action.number)
+
+    def cards(self, hands: Iterable[Hand]) -> None:
+        """Write the hand-over cards that are missing; their intents are in the ledgers by now."""
+        for hand in hands:
+            for action in hand.actions(model.WriteCard):
+                if not hand.stopped:
+                    self._guarded(hand, lambda hand=hand, action=action: self._card(hand, action))  # type: ignore[misc]
+
+    def _card(self, hand: Hand, action: model.WriteCard) -> None:
+        seen = self._details([action.number]).get(action.number)
+        pull = seen.pull if isinstance(seen, github.PullDetail) else None
+        if pull is None or not pull.open or names.HANDOFF_LABEL not in pull.labels or hand.case.ledger is None:
+            hand.effects.append(("comment", "refused", {"number": action.number}))
+            hand.left.append(f"no card: pull request {action.number} does not carry {names.HANDOFF_LABEL} any more")
+            return
+        view = rules_ledger.read(hand.case.ledger.records)
+        try:
+            self._gateway.comment(
+                action.number, session_render.hand_over(view, head=pull.head_oid, label=names.HANDOFF_LABEL)
+            )
+        except errors.UnclearWriteError:
+            hand.effects.append(("comment", "unclear", {"number": action.number}))
+            hand.left.append(
+                f"whether the card is on pull request {action.number} is not clear; it is not written twice"
+            )
+            return
+        hand.did("comment", "done", f"wrote the hand-over card on pull request {action.number}", number=action.number)
 
     def finish(self, hands: Iterable[Hand]) -> None:
         """Let the session's own ``finish`` settle what has a result."""

@@ -157,7 +157,10 @@ def row_3(f: Facts) -> Decided | None:
     if f.pull is None or not f.pull.open or names.HANDOFF_LABEL not in f.pull.labels:
         return None
     why = f"pull request {f.pull.number} carries {names.HANDOFF_LABEL}"
-    return Decided("3", "handed off", (*_release(f, why), _leave("handed-off", why)))
+    card: tuple[model.Action, ...] = ()
+    if f.case.ledger is not None and f.detail is not None and decide_cases.card_due(f.case.ledger, f.detail, f.setting):
+        card = (model.WriteCard(why=f"{why}, and its card is not written", number=f.pull.number),)
+    return Decided("3", "handed off", (*card, *_release(f, why), _leave("handed-off", why)))
 
 
 def row_4(f: Facts) -> Decided | None:

@@ -206,6 +206,28 @@ def is_settled(ledger: leases.Ledger) -> bool:
     return outcome(ledger) is not None and not pending(ledger)
 
 
+def card_due(ledger: leases.Ledger, detail: github.PullDetail, setting: model.Setting) -> bool:
+    """Tell whether a handed-off draft of klaud's still lacks its card: nothing was said, or meant to be, since the label.
+
+    An intent counts whatever became of it: a card is written once for each time that the label is set, or not at all.
+    """
+    if not detail.timeline.complete or not is_klaud(detail.pull.author, setting):
+        return False
+    events = detail.timeline.items
+    marks = [e for e in events if e.kind in {"labeled", "unlabeled"} and e.detail == names.HANDOFF_LABEL]
+    if not marks or marks[-1].kind != "labeled":
+        return False
+    if any(e.kind == "commented" and is_klaud(e.actor, setting) and e.at >= marks[-1].at for e in events):
+        return False
+    since = max((e.at for e in marks if e.kind == "unlabeled"), default=None)
+    return not any(
+        isinstance(r, leases.Intent)
+        and (r.effect, r.label) == ("comment", names.HANDOFF_LABEL)
+        and (since is None or r.at >= since)
+        for r in ledger.records
+    )
+
+
 # -- the cases
 
 

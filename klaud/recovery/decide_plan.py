@@ -30,6 +30,8 @@ REOPEN_REQUESTS = 2
 """Requests to reopen one draft: a re-read and the write."""
 RIGHT_REQUESTS = 2
 """Requests that ask for the rights of a sweep that will write: one for pull requests, one for runs."""
+CARD_REQUESTS = 2
+"""Requests to write one hand-over card: a re-read and the comment."""
 FINISH_REQUESTS = 30
 """Requests of one session's ``finish``, at worst: evidence, report, labels, draft state, cancels."""
 BASE_REQUESTS = 6 + RIGHT_REQUESTS
@@ -308,7 +310,7 @@ def rights(verdicts: Iterable[model.Verdict]) -> tuple[model.Right, ...]:
         match action:
             case model.Leave() | model.Continue():
                 continue
-            case model.CloseDraft() | model.ReopenDraft():
+            case model.CloseDraft() | model.ReopenDraft() | model.WriteCard():
                 found.add("pulls:write")
             case model.CancelRun():
                 found.add("actions:write")
@@ -362,6 +364,8 @@ def cost(verdict: model.Verdict) -> int:
                 total += REOPEN_REQUESTS
             case model.CancelRun():
                 total += CANCEL_REQUESTS
+            case model.WriteCard():
+                total += CARD_REQUESTS
             case model.Finish():
                 total += FINISH_REQUESTS
             case _:

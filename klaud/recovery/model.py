@@ -324,6 +324,12 @@ class TakeOverClaim(Act, frozen=True, kw_only=True, tag="take-claim"):
     oid: str
 
 
+class WriteCard(Act, frozen=True, kw_only=True, tag="write-card"):
+    """Say once, on a draft that a maintainer has taken over, what was tried and what it cost; its intent comes first."""
+
+    number: int
+
+
 class WriteTombstone(Act, frozen=True, kw_only=True, tag="write-tombstone"):
     """Remember that a person closed this candidate's pull request."""
 
@@ -368,8 +374,8 @@ class Leave(Act, frozen=True, kw_only=True, tag="leave"):
 
 
 Action: TypeAlias = (
-    CloseDraft | ReopenDraft | DeleteRef | CancelRun | ReleaseClaim | TakeOverLease | TakeOverClaim | WriteTombstone | Finish
-    | WriteOutcome | Continue | Leave
+    CloseDraft | ReopenDraft | DeleteRef | CancelRun | ReleaseClaim | TakeOverLease | TakeOverClaim | WriteTombstone
+    | WriteCard | Finish | WriteOutcome | Continue | Leave
 )  # fmt: skip
 
 

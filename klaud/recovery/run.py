@@ -157,6 +157,7 @@ class _Sweep:
             if not actor.halted:
                 refs.take(hands)
             actor.cancel(hands, sight.listing_since, leased=True)
+            actor.cards(hands)
             actor.restore(hands)
             actor.close(hands)
             actor.finish(hands)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from klaud import names
 from klaud.github import gateway as ports
 from klaud.leases import model as leases
 from klaud.recovery import decide, model
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from klaud import clock as clocks
-    from klaud import names
     from klaud.recovery.hand import Hand
     from klaud.recovery.writer import Writer
 
@@ -54,7 +54,8 @@ class RefSettler:
     # -- first
     def take(self, hands: Iterable[Hand]) -> None:
         """Take leases and claims and write the intents, in one push; a session that loses any of it is left alone."""
-        plans = [(hand, self._taking(hand)) for hand in hands if hand.actions(model.TakeOverLease)]
+        taken = [hand for hand in hands if hand.actions(model.TakeOverLease) or hand.actions(model.WriteCard)]
+        plans = [(hand, self._taking(hand)) for hand in taken]
         results = self._writer.push([u for _, updates in plans for u in updates])
         for hand, updates in plans:
             for update in updates:
@@ -104,6 +105,8 @@ class RefSettler:
                 case model.CloseDraft():
                     intend("comment", number=action.number)
                     intend("close-draft", number=action.number)
+                case model.WriteCard():
+                    intend("comment", number=action.number, label=names.HANDOFF_LABEL)
                 case model.DeleteRef() if action.archive:
                     intend("archive-branch", ref=action.archive, oids=(action.oid,))
                     intend("delete-branch", ref=action.ref, oids=(action.oid,))

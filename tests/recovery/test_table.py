@@ -13,7 +13,7 @@ from tests.support.memory_standard import STANDARD, Built
 DECISIONS = {
     "forged_two_drafts": ["leave:quarantined"],
     "merged": ["delete-ref", "release-claim", "write-outcome", "leave:settled"],
-    "handed_off": ["release-claim", "leave:handed-off"],
+    "handed_off": ["write-card", "release-claim", "leave:handed-off"],
     "alive": ["leave:alive"],
     "parked_on_a_final_run": ["leave:alive"],
     "in_hand": ["leave:in-hand"],

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tests.support.memory_standard import Built
 
 
+CARD = "klaud hands this draft over"
+"""How a hand-over card begins."""
+
+
 def digest(scene: Scene) -> dict[str, Any]:
     """Return the end state in a form in which two histories of one world can be compared."""
     state = scene.world.state
@@ -82,6 +86,10 @@ def violations(built: Built) -> list[str]:
         ref = f"refs/heads/{pull.head_ref}"
         if pull.open and ref not in state.refs and pull.head_repository == scene.setting.repository:
             found.append(f"open pull request {number} has lost its branch")
+        cards = sum(c.body.startswith(CARD) for c in state.comments[number])
+        taken = sum(e.kind == "labeled" and e.detail == names.HANDOFF_LABEL for e in state.timeline[number])
+        if cards > taken:
+            found.append(f"pull request {number} has {cards} hand-over cards, and was handed over {taken} times")
     found += _archived(scene)
     return found
 
