@@ -105,17 +105,28 @@ def capacity(targets: Sequence[str], figures: Figures | CapacityUnknown | NotAsk
     return "unknown" if None in rooms else "free"
 
 
-def stop(facts: Facts, usage: Usage, policy: model.Policy, *, started: int, cap: int) -> Stopped | None:
+def foreign(wave: str, run_id: int) -> bool:
+    """Tell whether a wave is another planner run's; ``run_id`` 0: this is a laptop, whose waves have no run.
+
+    An earlier attempt of the same run is no other one: jobs that went well are not run again.
+    """
+    return not wave.startswith(f"{run_id}." if run_id else "local-")
+
+
+def stop(
+    facts: Facts, usage: Usage, policy: model.Policy, *, started: int, cap: int, ramped: bool = False
+) -> Stopped | None:
     """Return the first gate that stops a candidate, None where only the claim is left.
 
-    ``started``: candidates that this wave has selected already; ``cap``: how many it may select.
+    ``started``: candidates that this wave has selected already; ``cap``: how many it may select. ``ramped``: of them one
+    only, since klaud's configuration has changed.
     """
     if facts.standing is not None:
         code, message, unblock = facts.standing
         return Stopped(gate="plan", code=code, message=message, unblock=unblock)
     return (
         _review(facts.review)
-        or _ceilings(usage, policy, started, cap)
+        or _ceilings(usage, policy, started, cap, ramped=ramped)
         or _capacity(facts.capacity)
         or (_baseline(facts.verdict) if facts.measured else None)
         or _taken(taken=facts.taken)
@@ -142,9 +153,10 @@ def _review(decision: review.Decision | None) -> Stopped | None:
     )
 
 
-def _ceilings(usage: Usage, policy: model.Policy, started: int, cap: int) -> Stopped | None:
+def _ceilings(usage: Usage, policy: model.Policy, started: int, cap: int, *, ramped: bool) -> Stopped | None:
     day, month = policy.dollars_per_day, policy.dollars_per_month
     rules = (
+        ("ramp", started, 1 if ramped else cap + 1, "the next wave"),
         ("candidates-per-wave", started, cap, "the next wave"),
         ("open-drafts", _more(usage.open_drafts, started), policy.open_drafts, "open drafts are settled"),
         (

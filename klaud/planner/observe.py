@@ -160,6 +160,26 @@ def usage(
     )
 
 
+CONFIG_BYTES = 1_048_576
+"""Most bytes of klaud's configuration, as ``klaud.config`` reads it."""
+
+
+def changed(gateway: gateways.Gateway, path: str, *, base: str, workflow: str, now: datetime.datetime) -> bool:
+    """Tell whether klaud's configuration differs from what the newest candidate run of 30 days was started with.
+
+    True also where there is no such run, or either file could not be read: what is not known starts little.
+    """
+    try:
+        listing = gateway.runs(workflow=workflow, event="workflow_dispatch", created=f">={time_text(now - MONTH)}")
+        newest = max(listing.items, key=lambda one: one.id, default=None)
+        if newest is None:
+            return True
+        before, after = (gateway.contents(path, ref, CONFIG_BYTES) for ref in (newest.head_sha, base))
+    except errors.KlaudError:
+        return True
+    return isinstance(before, github.Missing) or isinstance(after, github.Missing) or before != after
+
+
 def _unreviewed(gateway: gateways.Gateway, ready: Sequence[github.Pull], bot: int) -> int | None:
     """Count ready pull requests in which no review of anybody else stands."""
     if not ready:

@@ -32,7 +32,7 @@ class Given:
 
     ``verdicts`` by (benchmark, family); ``inputs`` likewise: the digest of what a family's baseline rests on. ``bundle``
     makes a candidate's evidence bundle; ``figures`` are the capacity provider's. ``refuse`` says why a candidate that
-    encodes cannot start.
+    encodes cannot start. ``configuration``: the path of klaud's configuration in the repository.
     """
 
     plan: model.Plan
@@ -43,6 +43,7 @@ class Given:
     figures: decide.Figures | decide.CapacityUnknown | decide.NotAsked
     inputs: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
     refuse: Callable[[session.Brief], decide.Stopped | None] = lambda _: None
+    configuration: str = ".github/klaud.yml"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,10 @@ def select(world: act.World, given: Given, *, cap: int | None = None, dry_run: b
     """Decide on every candidate of the plan and claim those that may start; nothing is dispatched.
 
     ``cap``: at most that many, where it is below the policy's. ``dry_run``: nothing is claimed or remembered.
+    InputError where the plan is another run's: its claims would be told from nobody's, and may be that run's already.
     """
+    if not dry_run:
+        _refuse_foreign(world, given.plan.wave, "plan")
     snapshot = world.store.snapshot()
     chosen = _Chosen(world, given, snapshot, dry_run=dry_run)
     limit = world.policy.candidates_per_wave if cap is None else min(cap, world.policy.candidates_per_wave)
@@ -81,6 +85,16 @@ def select(world: act.World, given: Given, *, cap: int | None = None, dry_run: b
     return Selected(selection=selection, briefs=chosen.briefs, bundles=chosen.bundles, forbidden=chosen.forbidden)
 
 
+def _refuse_foreign(world: act.World, wave: str, what: str) -> None:
+    if decide.foreign(wave, world.me.run_id):
+        mine = f"run {world.me.run_id}" if world.me.run_id else "a laptop"
+        message = f"the {what} is of wave {wave}, and this is {mine}"
+        raise errors.InputError(
+            message,
+            advice="Make a plan in this run (klaud plan), or look at that one with --dry-run; nothing was written.",
+        )
+
+
 class _Chosen:
     """The state of one ``select``: decisions so far, and what selected candidates need."""
 
@@ -96,6 +110,9 @@ class _Chosen:
         self._dry_run = dry_run
         self._families: set[str] = set()
         now = world.clock.now()
+        self._ramped = world.policy.ramp and observe.changed(
+            world.gateway, given.configuration, base=given.plan.base, workflow=world.candidate_workflow, now=now
+        )
         pulls = _open_pulls(world)
         self.memory = observe.memory(snapshot, pulls, repository=world.repository, at=now)
         self._standing = decide_plan.Standing(
@@ -124,7 +141,9 @@ class _Chosen:
             measured=measured,
         )
         stopped = None if measured else self._given.refuse(self._brief(candidate))
-        stopped = stopped or decide.stop(facts, self._usage, self._world.policy, started=len(self._families), cap=limit)
+        stopped = stopped or decide.stop(
+            facts, self._usage, self._world.policy, started=len(self._families), cap=limit, ramped=self._ramped
+        )
         if stopped is None and self.forbidden:
             stopped = decide.Stopped(
                 gate="claim", code="claim-forbidden", message=self.forbidden, unblock="the token may push refs"
@@ -249,8 +268,9 @@ def dispatch(
     """Ask for the runs of a selection and for the continuations of parked sessions; return the selection with results.
 
     A refused dispatch turns its decision into one of the gate ``dispatch``, with what the host said. A selection that was
-    dispatched already is not dispatched again.
+    dispatched already is not dispatched again. InputError where it is another run's.
     """
+    _refuse_foreign(world, selection.wave, "selection")
     orders = act.starts(selection)
     if parked:
         orders = (*orders, *act.continuations(parked, world.store.snapshot()))

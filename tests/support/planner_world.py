@@ -99,3 +99,18 @@ def claims(on: memory_world.World) -> dict[str, leases.Claim]:
 def candidate_runs(on: memory_world.World) -> list[str]:
     """Return the names of the candidate runs, oldest first."""
     return [one.display_title for _, one in sorted(on.state.runs.items()) if one.path.endswith(WORKFLOW)]
+
+
+def select(on: memory_world.World, *keys: str, **changes: Any) -> run.Selected:
+    """Select among the candidates of those families (default: all)."""
+    return run.select(world(on), given(plan(*(keys or KEYS)), **changes))
+
+
+def codes(found: model.Selection) -> dict[str, str]:
+    """Return what was decided, by family key."""
+    return {one.family.partition(":")[2]: one.code for one in found.decisions}
+
+
+def dispatch(on: memory_world.World, selection: model.Selection, **more: Any) -> model.Selection:
+    """Dispatch a selection as the planner run that ``world`` is told (default: 70)."""
+    return run.dispatch(world(on, **more), selection, branch="main")
