@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 PLACE = ".github/klaud.yml"
 """Where the configuration lies, relative to the repository."""
+PAUSE_VARIABLE = "KLAUD_PAUSED"
+"""The repository's variable that pauses everything."""
 
 LIMIT_BYTES = 1_048_576
 """Most bytes of the configuration: a hundred benchmarks fit into a tenth of it."""
@@ -173,10 +175,15 @@ def _check_documents(config: Config, where: str) -> None:
             raise errors.InputError(message, advice=error.advice) from None
 
 
+def says_pause(value: str) -> bool:
+    """Tell whether a value of ``KLAUD_PAUSED`` pauses klaud: any but an empty one, ``0``, ``false`` and ``no``."""
+    return value.strip().lower() not in {"", "0", "false", "no"}
+
+
 def is_paused(config: Config, environment: Mapping[str, str]) -> str | None:
     """Return why klaud is paused, in words, or None. ``KLAUD_PAUSED`` counts unless empty, ``0`` or ``false``."""
-    if environment.get("KLAUD_PAUSED", "").strip().lower() not in {"", "0", "false", "no"}:
-        return "the variable KLAUD_PAUSED is set"
+    if says_pause(environment.get(PAUSE_VARIABLE, "")):
+        return f"the variable {PAUSE_VARIABLE} is set"
     if config.paused:
         return f"paused: true in {PLACE}"
     return None

@@ -287,8 +287,7 @@ def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None)
     """Build what a session acts with; SIGTERM asks it to end. Logs are kept beside ``report``."""
     import msgspec
 
-    from klaud import config as configs
-    from klaud.cli import live
+    from klaud.cli import live, pause_switch
     from klaud.github import folder as folders
     from klaud.github import gateway as ports
     from klaud.github import refs
@@ -304,7 +303,6 @@ def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None)
     policy = opened.config.session
     if named.framework:
         policy = msgspec.structs.replace(policy, framework=msgspec.convert(named.framework, model.Framework))
-    paused = configs.is_paused(opened.config, os.environ) is not None
     loaded = evidence.load(bundle, None)
 
     def frozen(digest: str) -> rules_coverage.Frozen | rules_coverage.Unreadable:
@@ -372,7 +370,7 @@ def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None)
                 capacity=_room(opened, named.targets) if plan is not None else None,
                 who=settling.who,
             ),
-            paused=lambda: paused,
+            paused=pause_switch.of(opened, told.log),
             cancelled=stop.is_set,
             environ=dict(os.environ),
             spill=keep / f"control-spill-{name}.jsonl" if keep is not None else None,

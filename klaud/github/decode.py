@@ -125,6 +125,15 @@ class _Repository(msgspec.Struct):
     permissions: dict[str, bool] = {}
 
 
+class _Permission(msgspec.Struct):
+    permission: str
+    user: _User
+
+
+class _Variable(msgspec.Struct):
+    value: str
+
+
 class _File(msgspec.Struct):
     filename: str
     status: str
@@ -230,6 +239,18 @@ def repository(body: str) -> model.Repository:
         private=found.private,
         permissions=found.permissions,
     )
+
+
+def may_write(body: str) -> int | None:
+    """Decode ``GET /repos/{owner}/{repo}/collaborators/{username}/permission``: the account's id if it may push."""
+    found: _Permission = _typed(body, _Permission)
+    return found.user.id if found.permission in {"admin", "write"} else None
+
+
+def variable(body: str) -> str:
+    """Decode ``GET /repos/{owner}/{repo}/actions/variables/{name}``."""
+    found: _Variable = _typed(body, _Variable)
+    return found.value
 
 
 def pull(body: str) -> model.Pull:

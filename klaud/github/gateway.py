@@ -52,6 +52,14 @@ class Gateway(Protocol):
         """Return the repository with the token's permissions on it."""
         ...
 
+    def may_write(self, account: model.Account) -> bool:
+        """Tell whether an account may push here; one that is not there any more, or has another id, may not."""
+        ...
+
+    def variable(self, name: str) -> str | model.Missing:
+        """Return a variable of the repository. ForbiddenError where the token may not read variables."""
+        ...
+
     def check_right(self, right: WriteRight, workflow: str = "") -> None:
         """Raise ForbiddenError where the token surely lacks a right; every other answer shows nothing against it.
 

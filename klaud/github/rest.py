@@ -112,6 +112,17 @@ class RestGateway:
             raise errors.ForbiddenError(msg, advice="Check the name, or give the token access to this repository.")
         return decode_or_fail(decode.repository, answer)
 
+    def may_write(self, account: model.Account) -> bool:
+        """Tell whether an account may push here."""
+        path = f"/collaborators/{names.path_segment(account.login)}/permission"
+        answer = self._get("/collaborators/{username}/permission", path, accept=(404,))
+        return answer.status != 404 and decode_or_fail(decode.may_write, answer) == account.id
+
+    def variable(self, name: str) -> str | model.Missing:
+        """Return a variable of the repository."""
+        answer = self._get("/actions/variables/{name}", f"/actions/variables/{names.path_segment(name)}", accept=(404,))
+        return self._found(answer, decode.variable, f"variable {name}")
+
     def check_right(self, right: gateway.WriteRight, workflow: str = "") -> None:
         """Ask for a write that names nothing to be done; only a refused right raises."""
         template, path = "/pulls", "/pulls"

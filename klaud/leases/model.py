@@ -37,12 +37,16 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     nonce: str = ""
 
 
+ParkedWhy: TypeAlias = Literal["final-run", "smoke-run", "job-limit", "approval"]
+"""What a parked session waits for: one of its runs, another job, or a person who approves files that run."""
+
+
 class ParkedHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A session that ended its job and waits on runs; ``by`` is the run that parked it."""
+    """A session that ended its job and waits on runs, or on a person's approval; ``by`` is the run that parked it."""
 
     on: tuple[int, ...]
     by: Holder
-    why: Literal["final-run", "smoke-run", "job-limit"] = "final-run"
+    why: ParkedWhy = "final-run"
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_unknown_fields=True):
@@ -161,7 +165,7 @@ class Parked(Base, frozen=True, kw_only=True, tag="parked"):
     """The session ends its job and waits on runs. ``tried``: at most 50 entries of what was attempted so far."""
 
     on: tuple[int, ...]
-    why: Literal["final-run", "smoke-run", "job-limit"]
+    why: ParkedWhy
     head: str = ""
     tried: tuple[Attempted, ...] = ()
 

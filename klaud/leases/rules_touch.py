@@ -80,16 +80,16 @@ def edited(pull: hub.Pull, since: datetime.datetime | None, who: Who) -> datetim
     return at if at is not None and who.person(pull.editor) and (since is None or at > since) else None
 
 
-def approved(detail: hub.PullDetail, label: str, who: Who) -> bool:
-    """Tell whether ``label`` is set and a person, one with an account, was the last to set it.
+def approver(detail: hub.PullDetail, label: str, who: Who) -> hub.Account | None:
+    """Return the person, one with an account, who was the last to set ``label``, where it still is set.
 
-    GitHub lets only accounts that may triage set labels. That the label came after the head which it approves is the
-    caller's to see to: klaud takes it off after each push.
+    The triage role may set labels too: whether the person may write is the caller's to ask. So is it to see to it that the
+    label came after the head which it approves: klaud takes it off after each push.
     """
     if not label or label not in detail.pull.labels or not detail.timeline.complete:
-        return False
+        return None
     sets = [event for event in detail.timeline.items if event.kind in LABELS and event.detail == label]
     if not sets:
-        return False
+        return None
     last = max(enumerate(sets), key=lambda pair: (pair[1].at, pair[0]))[1]
-    return last.kind == "labeled" and last.actor is not None and who.person(last.actor)
+    return last.actor if last.kind == "labeled" and who.person(last.actor) else None

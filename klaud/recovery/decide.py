@@ -283,13 +283,17 @@ def row_12(f: Facts) -> Decided | None:
 
 
 def row_13(f: Facts) -> Decided | None:
-    """Offer a continuation of a parked session whose runs are over."""
+    """Offer a continuation of a parked session whose runs are over, or whose files a person has approved."""
     parked = decide_cases.parked(f.case.ledger) if f.case.ledger is not None else None
     if parked is None or f.gone is None or (f.pull is not None and not f.pull.open):
         return None
-    why = _no_budget(f) or ("nobody continued it" if f.counted.get("13", 0) >= f.policy.continue_sweeps else "")
-    if why:
+    approval = parked.why == "approval"
+    patience = f.policy.approval_sweeps if approval else f.policy.continue_sweeps
+    if _no_budget(f) or f.counted.get("13", 0) >= patience:
         return None
+    if approval and f.pull is not None and not f.setting.approval_labels.intersection(f.pull.labels):
+        leave = _leave("waiting", "its files run only when a person has approved them", "whoever may set the approval label")
+        return Decided("13", "parked until a person approves", (*_cancel(f), leave), blocks=True, waits=True)
     on = ", ".join(str(r) for r in parked.on) or "nothing"
     go = model.Continue(
         why=f"what it waited for ({on}) is over",

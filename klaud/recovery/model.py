@@ -70,6 +70,8 @@ class Policy(session_model.Section, frozen=True, kw_only=True):
     """Sweeps that a missing final run is waited for, a conflict for example, before the draft is abandoned (row 12)."""
     continue_sweeps: Count = 2
     """Sweeps that a parked session may wait for its continuation before it is abandoned (row 13)."""
+    approval_sweeps: Count = 14
+    """Sweeps that a draft may wait for a person who approves files that run, before it is abandoned (row 13)."""
     final_runs: Count = 2
     """Final runs of one session: with this many used up, a failed one is not continued."""
     continuations: Count = 5

@@ -80,15 +80,23 @@ def draft(
     points: int,
     bundle: str,
     files: Sequence[str],
+    approval: str = "",
 ) -> Written:
-    """Return title and body of a draft: what klaud knows first, then what the agent says, marked as such."""
+    """Return title and body of a draft: what klaud knows first, then what the agent says, marked as such.
+
+    ``approval``: the label by which a person lets files that run be started, where the change has such files.
+    """
     encoded = brief.kind == "encode"
     proof = (
         "the validation of the reference has passed at its head"
         if encoded
         else "the full benchmark has covered every published point of the family at its head"
     )
-    opening = f"This draft was opened by klaud. It is marked ready only when {proof}; until then it may be closed by the next run."
+    opening = f"This draft was opened by klaud. It is marked ready only when {proof}; until then the next run may close it."
+    asks = (
+        "The change has files that run. Nothing is started on it until somebody who may write here has looked at it and "
+        f"set the label <b>{reports.escape(approval)}</b>."
+    )
     baseline = [f"* Frozen baseline: {points} points, bundle {reports.escape(bundle or 'none')}"]
     lines = [
         opening,
@@ -100,6 +108,7 @@ def draft(
         *([] if encoded else baseline),
         f"* Files: {', '.join(reports.escape(plain(name, 200)) for name in files[:20]) or 'none'}",
         "",
+        *([asks, ""] if approval else []),
         "To take this draft over, add the label <b>klaud-handoff</b>: klaud then writes nothing more here.",
         "",
         "What became of the items:" if encoded else "What the agent says (its own words, not checked):",

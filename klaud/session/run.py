@@ -10,7 +10,7 @@ import dataclasses
 import secrets
 import shutil
 import time
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -79,7 +79,7 @@ class Parked:
     """The session waits on runs; its claim says so."""
 
     on: tuple[int, ...]
-    why: Literal["final-run", "smoke-run", "job-limit"]
+    why: leases.ParkedWhy
     turn: model.TurnEnd
 
 
@@ -328,7 +328,7 @@ class _Session:
             return Stopped(turn.fault or "claim-lost", turn)
         self._record(turn, index)
         if following == "park":
-            waiting = waiting or tools.Waiting((), "job-limit")
+            waiting = waiting or tools.Waiting((), "approval" if desk.ended == "needs-approval" else "job-limit")
             if turn.fault == "job-limit" and waiting.why != "final-run":
                 waiting.why = "job-limit"
             return self._park(waiting, turn, desk.tried)

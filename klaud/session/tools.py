@@ -53,7 +53,7 @@ class Waiting:
     """On what the session will park: run ids, and why."""
 
     on: tuple[int, ...]
-    why: Literal["final-run", "smoke-run", "job-limit"]
+    why: leases.ParkedWhy
 
 
 class Desk:
@@ -259,6 +259,7 @@ class Desk:
         written = render.draft(
             self._brief, asked, limit=self._policy.field_characters, points=len(self._target.points),
             bundle=self._brief.bundle, files=self._files,
+            approval=self.approval_label if view.executable else "",
         )  # fmt: skip
         base = self._gateway.repository().default_branch
         intent = self._book.intend("open-draft", digest=written.digest, ref=self._ref)
@@ -400,17 +401,17 @@ class Desk:
         if not rules_ledger.approval_is_fresh(self._book.ledger.records, label):
             self._take_off(view.number, label)
         detail = self._gateway.pull_details([view.number])[view.number]
-        if (
-            isinstance(detail, hub.PullDetail)
-            and detail.pull.head_oid == view.head
-            and touches.approved(detail, label, self._target.who)
-        ):
-            return None
-        return _no(
-            "needs-approval",
-            f"{what}, by the label {label} on #{view.number}: the session waits. End your turn.",
-            ends=True,
-        )
+        by = touches.approver(detail, label, self._target.who) if isinstance(detail, hub.PullDetail) else None
+        note = ""
+        if by is not None and isinstance(detail, hub.PullDetail) and detail.pull.head_oid == view.head:
+            if self._gateway.may_write(by):
+                return None
+            note = " (it was set by an account that may not write here, which does not count)"
+            self._log(
+                f"approval: {label} on #{view.number} was set by account {by.id}, which may not write here: ignored"
+            )
+        text = f"{what}, by the label {label} on #{view.number}{note}: the session waits. End your turn."
+        return _no("needs-approval", text, ends=True)
 
     def _take_off(self, number: int, label: str) -> None:
         """Take an approval off that was given for another state of the branch; that it is off is written down."""

@@ -57,8 +57,9 @@ def facts(one: model.Case | None = None, seen: model.Sight | None = None, **fiel
     """Return the facts of a session that is proven over and of which nothing is left, but for what is given."""
     one, seen = one or case(), seen or sight()
     pull = fields.pop("pull", None)
+    index = decide_cases.Index.of_sight(seen, fields.pop("setting", SETTING))
     made = decide_facts.Facts(
-        case=one, sight=seen, index=decide_cases.Index.of_sight(seen, SETTING), policy=POLICY, live=GONE, lease=None,
+        case=one, sight=seen, index=index, policy=POLICY, live=GONE, lease=None,
         pull=pull.pull if pull else None, detail=pull, open_ours=0, touch=None, outcome=None, pending=(), finals=(),
         counted={},
     )  # fmt: skip
@@ -107,6 +108,8 @@ DRAFT = draft()
 READY = changed(DRAFT, draft=False)
 LABELLED = changed(DRAFT, labels=("full-sweep",))
 PARK = leases.Parked(at=AT, on=(9,), why="final-run")
+ASKED = case(claim=CLAIM, ledger=ledger(leases.Parked(at=AT, on=(), why="approval")))
+ASKING = {"setting": msgspec.structs.replace(SETTING, approval_labels=frozenset({"run-it"}))}
 PUSHED = leases.Intent(at=AT, seq=0, effect="push-work", oids=(HEAD,))
 PARKED = case(claim=CLAIM, ledger=ledger(PARK))
 FULL = case(claim=CLAIM, stray_runs=(SMOKING,), branch=HEAD, ledger=ledger(PUSHED))
@@ -219,6 +222,10 @@ ROWS: list[tuple[str, str, decide_facts.Facts, str]] = [
     ("row_13", "continuations left", facts(case(ledger=ledger(*[AGAIN] * 4, PARK))),
      "13 continue leave:continued blocks waits"),
     ("row_13", "continuations used", facts(case(ledger=ledger(*[AGAIN] * 5, PARK))), ""),
+    ("row_13", "nobody has approved", facts(ASKED, pull=DRAFT, **ASKING), "13 leave:waiting blocks waits"),
+    ("row_13", "nobody approves", facts(ASKED, pull=DRAFT, counted={"13": POLICY.approval_sweeps}, **ASKING), ""),
+    ("row_13", "approved late", facts(ASKED, pull=changed(DRAFT, labels=("run-it",)),
+     counted={"13": POLICY.approval_sweeps - 1}, **ASKING), "13 continue leave:continued blocks waits"),
     ("row_14", "alive", facts(FULL, pull=DRAFT, live=ALIVE), ""),
     ("row_14", "none", facts(FULL), ""),
     ("row_14", "closed", facts(FULL, pull=draft(is_open=False)), ""),

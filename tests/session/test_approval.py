@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from klaud.leases import model as leases
-from klaud.leases import rules_touch as touches
 from klaud.session import model, rules_ledger, rules_touch, run
 from tests.support import session_bench
 
@@ -84,32 +83,20 @@ def test_a_session_waits_for_the_label_and_goes_on_with_it(bench: session_bench.
     assert bench.world.state.pulls[view.number].open, "an approval is no touch"
 
 
-@pytest.mark.parametrize("by", ["klaud", "bot", "ghost", "nobody"])
-def test_only_a_person_approves(bench: session_bench.Bench, by: str) -> None:
-    begin(bench)
+def test_only_who_may_write_approves(bench: session_bench.Bench) -> None:
+    """A label by the triage role is said not to count, and starts nothing; each wait is a park of its own kind."""
+    end = begin(bench, *calls("dispatch_smoke"))
+    assert isinstance(end, run.Parked), (end, bench.log)
+    assert end.why == "approval"
     number = bench.view().number
     assert number is not None
-    who = {"klaud": bench.world.bot, "bot": msgspec.structs.replace(bench.world.alice, id=5, type="Bot"), "ghost": None}
-    if by != "nobody":
-        bench.world.label(number, LABEL, by=who[by])
-    detail = bench.gateway.pull_details([number])[number]
-    assert not touches.approved(detail, LABEL, touches.Who(bot=90001))  # type: ignore[arg-type]
-
-
-def test_a_label_that_was_taken_off_again_is_none(bench: session_bench.Bench) -> None:
-    begin(bench)
-    number = bench.view().number
-    assert number is not None
-
-    def approved() -> bool:
-        return touches.approved(bench.gateway.pull_details([number])[number], LABEL, touches.Who(bot=90001))  # type: ignore[arg-type]
-
-    bench.world.label(number, LABEL, by=bench.world.alice)
-    assert approved()
-    bench.world.unlabel(number, LABEL, by=bench.world.alice)
-    assert not approved()
-    bench.world.label(number, LABEL, by=bench.world.bot)
-    assert not approved(), "klaud cannot renew what a person took off"
+    pull = bench.world.state.pulls[number]
+    assert f"<b>{LABEL}</b>" in pull.body, "the draft says what is asked for"
+    bench.world.label(number, LABEL, by=bench.world.mallory)
+    end = go_on(bench, *calls("dispatch_smoke"))
+    assert isinstance(end, run.Parked), (end, bench.log)
+    assert (end.why, bench.view().spent.smoke_runs) == ("approval", 0)
+    assert any("account 666, which may not write here" in line for line in bench.log)
 
 
 def test_a_later_push_needs_a_new_approval(bench: session_bench.Bench) -> None:

@@ -58,7 +58,7 @@ def detail(gateway: Gateway, branch: str = HEAD) -> model.PullDetail:
 
 
 class GatewayContract:
-    """G01 to G30."""
+    """G01 to G33."""
 
     def test_G01_the_token_knows_who_and_where_it_is(self, scene: Scene) -> None:
         gateway = scene.connect()
@@ -347,3 +347,12 @@ class GatewayContract:
         gateway.check_right("actions:write", "no-such.yml")
         assert (gateway.open_pulls().items, gateway.runs().items) == ((), runs)
         assert list(gateway.writes) == []
+
+    def test_G32_who_may_write_is_known_by_name_and_id(self, scene: Scene) -> None:
+        gateway = scene.connect()
+        assert gateway.may_write(model.Account(id=ANN, login="ann"))
+        assert not gateway.may_write(model.Account(id=5, login="ann")), "the name is another account's now"
+        assert not gateway.may_write(model.Account(id=987654, login="nobody-here"))
+
+    def test_G33_a_variable_that_is_not_set_is_missing(self, scene: Scene) -> None:
+        assert isinstance(scene.connect().variable("KLAUD_PAUSED"), model.Missing)

@@ -42,6 +42,9 @@ def ref_store(world: World, *, account: model.Account | None = None, client: str
     return memory_refs.MemoryRefStore(world, account=account, client=client)
 
 
+update = ports.RefUpdate
+
+
 class MemoryGateway:
     """One client of a world. ``World.denied`` names rights its token lacks, e.g. ``actions:write``, ``pulls:read``."""
 
@@ -79,6 +82,17 @@ class MemoryGateway:
         return self._read(
             "repository", (), "GET /repos/{owner}/{repo}", "metadata:read", lambda _: self._world.repository
         )
+
+    def may_write(self, account: model.Account) -> bool:
+        """Tell whether an account may push here."""
+        endpoint = "GET /repos/{owner}/{repo}/collaborators/{username}/permission"
+        known = self._world.writers
+        return self._read("may_write", (account.id,), endpoint, "metadata:read", lambda _: account.id in known)
+
+    def variable(self, name: str) -> str | model.Missing:
+        """Return a variable of the repository."""
+        endpoint = "GET /repos/{owner}/{repo}/actions/variables/{name}"
+        return self._by_id("variable", name, endpoint, "variables:read", lambda _: self._world.variables.get(name))
 
     def check_right(self, right: ports.WriteRight, workflow: str = "") -> None:
         """Raise where the token lacks a right."""
@@ -581,8 +595,3 @@ def _time(text: str, *, end: bool = False) -> datetime.datetime:
     if "T" not in text:
         text += "T23:59:59Z" if end else "T00:00:00Z"
     return datetime.datetime.fromisoformat(text)
-
-
-def update(ref: str, expected: str | None, new: str | None) -> ports.RefUpdate:
-    """Return one compare-and-swap."""
-    return ports.RefUpdate(ref, expected, new)

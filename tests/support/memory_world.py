@@ -155,6 +155,8 @@ class World:
         self.after: list[Callable[[Call], None]] = []
         self.denied: set[str] = set()
         self.label_workflows: dict[str, str] = {}
+        self.writers = {self.bot.id, self.alice.id}
+        self.variables: dict[str, str] = {}
         self.on_dispatch: Callable[[str, str, dict[str, str]], int | None] | None = None
         self.dispatch_tells_id = True
         self.cancel_behaviour: dict[int, str] = {}
