@@ -14,6 +14,7 @@ each 2 MiB; ``blank`` is a flood of empty lines. One-byte chunks are fed without
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import io
 import json
@@ -175,6 +176,38 @@ def klaud_split(url: str) -> int:
     return count
 
 
+def decoded(url: str, decode: Callable[[bytes], Any]) -> int:
+    """Decode klaud's lines and ask nothing of them: what a decoder alone costs, so what no strict reader can beat."""
+    from klaud.records import reader  # noqa: PLC0415 - see above
+
+    made = Klaud(url)
+    with made.response as opened:
+        count = sum(decode(line) is not None for line in reader.read_lines(opened, made.bounds))
+    made.session.close()
+    return count
+
+
+def only_msgspec(url: str) -> int:
+    """Use msgspec: the last of two equal names wins."""
+    import msgspec  # noqa: PLC0415 - see above
+
+    return decoded(url, msgspec.json.Decoder().decode)
+
+
+def only_jiter(url: str) -> int:
+    """Use jiter as klaud does, without the refusal of a name twice."""
+    import jiter  # noqa: PLC0415 - see above
+
+    return decoded(url, functools.partial(jiter.from_json, allow_inf_nan=False, cache_mode="keys"))
+
+
+def only_orjson(url: str) -> int:
+    """Use orjson: the last of two equal names wins, and a long integer becomes a float."""
+    import orjson  # noqa: PLC0415 - see above
+
+    return decoded(url, orjson.loads)
+
+
 def strict_json(url: str) -> int:
     """json.loads with strict hooks on klaud's split: nearly the same promises from the standard library."""
     from klaud.records import reader  # noqa: PLC0415 - see above
@@ -247,13 +280,16 @@ READERS: dict[str, Callable[[str], int]] = {
     "klaud framer only": klaud_split,
     "klaud": klaud,
     "klaud + checkpoints": klaud_checkpoints,
+    "no rules: msgspec": only_msgspec,
+    "no rules: jiter": only_jiter,
+    "no rules: orjson": only_orjson,
     "json, strict hooks": strict_json,
     "iter_lines + json": iter_lines_json,
     "jsonlines": jsonlines_reader,
     "anthropic": anthropic_reader,
     "openai": openai_reader,
 }
-NEEDS = {"jsonlines": "jsonlines", "anthropic": "anthropic", "openai": "openai"}
+NEEDS = {"no rules: orjson": "orjson", "jsonlines": "jsonlines", "anthropic": "anthropic", "openai": "openai"}
 SLOW = {("anthropic", "mix"), *((name, "blank") for name in READERS)}
 """Where a reader is so slow, or a body has so many lines, that it is measured on less data."""
 AIMS = (("1k", "anthropic", 8.0), ("1k", "openai", 3.0), ("1k", "json, strict hooks", 1.0), ("mix", "anthropic", 20.0))
@@ -363,6 +399,12 @@ def summary(rates: dict[str, dict[str, float]]) -> None:
         if "klaud" in rates.get(kind, {}) and other in rates[kind]:
             ratio = rates[kind]["klaud"] / rates[kind][other]
             print(f"{kind}: klaud is {ratio:.1f} times {other} (aim {aim:g}: {'met' if ratio >= aim else 'MISSED'})")
+            free = {name: rate for name, rate in rates[kind].items() if name.startswith("no rules")}
+            if ratio < aim and free:
+                best = max(free, key=lambda name: free[name])
+                print(
+                    f"    a decoder with no rules at all ({best}) is {free[best] / rates[kind][other]:.1f} times {other}"
+                )
     for kind, found in rates.items():
         if "klaud" in found and FLOOR in found:
             print(f"{kind}: klaud has {found['klaud'] / found[FLOOR]:.2f} of the floor's rate")

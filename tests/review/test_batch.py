@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +12,7 @@ from tests.support import batches, loopback, review_world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-ROOT = Path(__file__).parents[2]
+    from pathlib import Path
 
 
 @pytest.fixture(params=["anthropic", "openai"])
@@ -30,12 +21,6 @@ def provider(request: pytest.FixtureRequest) -> Iterator[batches.Provider]:
         made = batches.Provider(host, request.param)
         made.says = review_world.says
         yield made
-
-
-def results_path(provider: batches.Provider) -> str:
-    return (
-        "/v1/messages/batches/msgbatch_0/results" if provider.shape == "anthropic" else "/v1/files/out-batch_0/content"
-    )
 
 
 def check(result: model.ReviewResult, count: int = 200) -> None:
@@ -60,46 +45,9 @@ def test_two_hundred_against_five_hundred(provider: batches.Provider, tmp_path: 
     assert len(provider.host.asked) == asked, "everything was known already"
 
 
-def halved(provider: batches.Provider, lines: int) -> threading.Event:
-    """Let the provider fall silent after some lines of the first download of its results."""
-    go_on = threading.Event()
-    path, handle = results_path(provider), provider.handle
-    first = [True]
-
-    def answer(asked: loopback.Asked) -> loopback.Reply | None:
-        reply = handle(asked)
-        if asked.path == path and first and reply is not None:
-            first.clear()
-            whole = reply.body.splitlines(keepends=True)
-            pieces = [b"".join(whole[:lines]), b"".join(whole[lines:])]
-            return loopback.Reply(pieces=pieces, chunked=True, wait={1: go_on})
-        return reply
-
-    provider.host.handler = answer
-    return go_on
-
-
 def test_killed_half_way_and_resumed(provider: batches.Provider, tmp_path: Path) -> None:
     """SIGKILL with half of the answers on disk: one batch, one decision each, and no answer is asked for twice."""
-    go_on = halved(provider, 85)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.review_world", provider.shape, provider.base_url, str(tmp_path)],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-    )
-    try:
-        deadline = time.monotonic() + 30
-        while _checkpointed(tmp_path) < 80 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert _checkpointed(tmp_path) == 80
-        assert child.poll() is None
-        os.kill(child.pid, signal.SIGKILL)
-        assert child.wait(10) == -signal.SIGKILL
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-        go_on.set()
+    review_world.kill_half_way(provider, tmp_path)
     assert not (tmp_path / "review.json").exists()
     result, delivered = review_world.review(provider.shape, provider.base_url, tmp_path)
     check(result)
@@ -107,19 +55,12 @@ def test_killed_half_way_and_resumed(provider: batches.Provider, tmp_path: Path)
     assert delivered == 80, "only what no checkpoint covered was delivered again"
     assert failed == 20
     assert len(provider.batches) == 1
-    assert provider.host.gets(results_path(provider)) == 2
+    assert provider.host.gets(review_world.results_path(provider)) == 2
     assert codec.decode_result(codec.encode(result)) == result
-
-
-def _checkpointed(directory: Path) -> int:
-    found = list(directory.glob("checkpoint-*.json"))
-    return int(json.loads(found[0].read_bytes())["record_count"]) if found else 0
 
 
 def test_a_torn_journal_is_cut_and_goes_on(provider: batches.Provider, tmp_path: Path) -> None:
     """A crash in the middle of a write: the torn line is dropped, its record is delivered again."""
-    go_on = halved(provider, 85)
-    go_on.set()
     whole, _ = review_world.review(provider.shape, provider.base_url, tmp_path)
     for path in tmp_path.glob("checkpoint-*.json"):
         path.unlink()
@@ -131,7 +72,7 @@ def test_a_torn_journal_is_cut_and_goes_on(provider: batches.Provider, tmp_path:
 
 
 def test_a_stream_that_breaks_costs_only_what_was_not_answered(provider: batches.Provider, tmp_path: Path) -> None:
-    path, handle = results_path(provider), provider.handle
+    path, handle = review_world.results_path(provider), provider.handle
 
     def answer(asked: loopback.Asked) -> loopback.Reply | None:
         reply = handle(asked)
@@ -153,7 +94,7 @@ def test_a_stream_that_breaks_costs_only_what_was_not_answered(provider: batches
 
 
 def test_a_line_that_is_no_record_costs_one_candidate(provider: batches.Provider, tmp_path: Path) -> None:
-    path, handle = results_path(provider), provider.handle
+    path, handle = review_world.results_path(provider), provider.handle
 
     def answer(asked: loopback.Asked) -> loopback.Reply | None:
         reply = handle(asked)

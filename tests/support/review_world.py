@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from klaud import clock, names
 from klaud.review import batch as review_batch
 from klaud.review import codec, model, run
+from tests.support import loopback
+
+if TYPE_CHECKING:
+    from tests.support import batches
 
 KEY = "not-a-real-key"
 FILE = "configs/codecs.yaml"
@@ -98,6 +108,61 @@ def review(shape: str, base_url: str, directory: Path, count: int = 200) -> tupl
     with review_batch.opened(policy, key=KEY, directory=directory, clock=clock.SystemClock()) as reviewer:
         result = run.review(candidates(count), pulls(candidates_count=count), policy, reviewer=reviewer)
     return result, reviewer.delivered
+
+
+def results_path(provider: batches.Provider) -> str:
+    """Return where the provider serves the first batch's results."""
+    return (
+        "/v1/messages/batches/msgbatch_0/results" if provider.shape == "anthropic" else "/v1/files/out-batch_0/content"
+    )
+
+
+def halved(provider: batches.Provider, lines: int) -> threading.Event:
+    """Let the provider fall silent after some lines of the first download of its results, until the event is set."""
+    go_on = threading.Event()
+    path, handle = results_path(provider), provider.handle
+    first = [True]
+
+    def answer(asked: loopback.Asked) -> loopback.Reply | None:
+        reply = handle(asked)
+        if asked.path == path and first and reply is not None:
+            first.clear()
+            whole = reply.body.splitlines(keepends=True)
+            pieces = [b"".join(whole[:lines]), b"".join(whole[lines:])]
+            return loopback.Reply(pieces=pieces, chunked=True, wait={1: go_on})
+        return reply
+
+    provider.host.handler = answer
+    return go_on
+
+
+def kill_half_way(provider: batches.Provider, directory: Path, seconds: float = 30) -> None:
+    """Review in a process of its own, and end that by SIGKILL when 80 answers lie behind its checkpoint."""
+    go_on = halved(provider, 85)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.review_world", provider.shape, provider.base_url, str(directory)],
+        cwd=Path(__file__).parents[2],
+        env={"PATH": os.environ["PATH"], "HOME": str(directory)},
+    )
+    try:
+        deadline = time.monotonic() + seconds
+        while checkpointed(directory) < 80 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert checkpointed(directory) == 80
+        assert child.poll() is None
+        os.kill(child.pid, signal.SIGKILL)
+        assert child.wait(10) == -signal.SIGKILL
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+        go_on.set()
+
+
+def checkpointed(directory: Path) -> int:
+    """Return how many records lie behind the checkpoint."""
+    found = list(directory.glob("checkpoint-*.json"))
+    return int(json.loads(found[0].read_bytes())["record_count"]) if found else 0
 
 
 def main() -> None:
