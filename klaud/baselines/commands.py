@@ -142,6 +142,8 @@ def _named_options(text: str) -> list[str]:
         found += [word for word in match[1].split() if word.startswith("-")]
     for match in re.finditer(r"[Nn]o such option:? ['\"]?(--?[A-Za-z0-9][\w-]*)", text):  # click, typer
         found.append(match[1])
+    for match in re.finditer(r"[Gg]ot unexpected extra arguments? \(([^)]+)\)", text):  # click, told to pass options on
+        found += [word for word in match[1].split() if word.startswith("-")]
     return found
 
 
@@ -160,10 +162,11 @@ def _subcommand(text: str, literals: Collection[str]) -> bool:
 
 
 def _required(text: str) -> bool:
-    """Tell whether the message asks for an option that this alternative does not give."""
+    """Tell whether the message asks for something that this alternative does not give: an option, a word, a subcommand."""
     return bool(
-        re.search(r"error: the following arguments are required: -", text)  # argparse
+        re.search(r"error: the following arguments are required: ", text)  # argparse
         or re.search(r"[Mm]issing option ['\"]?-", text)  # click, typer
+        or re.search(r"\bError:? Missing (argument|command|parameter)\b", text)  # click, typer
     )
 
 

@@ -1,15 +1,15 @@
 """Rows that meet no entry of their producer's matrix: whose they are, and in what they differ from the nearest entry.
 
 A row is answered for by the asked families of its coarse kind; one of no family's kind by the asked families that have an
-entry one field away. Where the matrix of one of several such families could not be made, the row may well be its point: it
-then blames another family only from one field away.
+entry one field away, unless the retirement table names its kind as one that is gone. Where the matrix of one of several such
+families could not be made, the row may well be its point: it then blames another family only from one field away.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klaud.baselines import lookup, model, nearest
+from klaud.baselines import decide_points, lookup, model, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +70,10 @@ class Misses:
                 if row.identity in close:
                     taken.add(row.digest)
                     family.rows.add(row.digest)
-                    family.unmatched.setdefault(commit, []).append(row)
+                    if decide_points.excused(self._plan, name, row, coarse=True):
+                        family.retired.append(row.digest)
+                    else:
+                        family.unmatched.setdefault(commit, []).append(row)
         self.outside += sum(row.digest not in taken for row in rows)
 
     def explain(self, family: decide_family.Family) -> None:

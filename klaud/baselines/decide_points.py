@@ -68,6 +68,21 @@ def outliers(policy: model.Policy, row: model.Row, older: Sequence[model.Row]) -
     return tuple(found)
 
 
+def excused(plan: schema.Plan, family: str, row: model.Row, *, coarse: bool = False) -> bool:
+    """Tell whether the configuration's retirement table names a family's point.
+
+    ``coarse``: by an entry that names a coarse field, so that it speaks of a kind of points that is gone altogether.
+    """
+    named = plan.named(row.identity)
+    scope = {reader.name for reader in plan.readers if reader.field.scope}
+    return any(
+        fnmatch.fnmatchcase(family, retired.family)
+        and all(named[name] == value for name, value in retired.match.items())
+        and (not coarse or not scope.isdisjoint(retired.match))
+        for retired in plan.policy.retired
+    )
+
+
 def where(plan: schema.Plan, row: model.Row) -> str:
     """Return a point as a person would name it: the fields that are not coarse and not at their default."""
     parts = []

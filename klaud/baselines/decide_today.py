@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from typing import TYPE_CHECKING, Any
 
 from klaud.baselines import codec, decide_points, lookup, model
@@ -51,20 +50,11 @@ class Now:
                 for i in places
             )
             family.add("source-image-moved", f"{decide_points.where(self._plan, row)}: {changes}", row)
-        elif self._excused(family.name, row):
+        elif decide_points.excused(self._plan, family.name, row):
             family.retired.append(row.digest)
         else:
             family.add("point-retired", decide_points.where(self._plan, row), row)
         return False
-
-    def _excused(self, family: str, row: model.Row) -> bool:
-        """Tell whether the configuration's retirement table names the point."""
-        named = self._plan.named(row.identity)
-        return any(
-            fnmatch.fnmatchcase(family, retired.family)
-            and all(named[name] == value for name, value in retired.match.items())
-            for retired in self._plan.policy.retired
-        )
 
     def _same_recipe(
         self, family: decide_family.Family, row: model.Row, entry: Mapping[str, Any], today: lookup.Today

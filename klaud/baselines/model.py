@@ -351,7 +351,8 @@ class Relied(Record, frozen=True, kw_only=True):
 class Judgement(Record, frozen=True, kw_only=True):
     """Verdicts of several families over one feed.
 
-    ``malformed`` are the unreadable rows; ``outside`` counts rows that no asked family has to answer for. ``relied``, by
+    ``malformed`` are the unreadable rows; ``aside`` counts those of other benchmarks, by what they say; ``outside`` counts
+    rows that no asked family has to answer for. ``relied``, by
     family, spares ``bundle.make`` from judging the whole feed again.
     """
 
@@ -359,5 +360,6 @@ class Judgement(Record, frozen=True, kw_only=True):
     rows: int = 0
     malformed: tuple[Malformed, ...] = ()
     malformed_count: int = 0
+    aside: Mapping[str, int] = {}
     outside: int = 0
     relied: Mapping[str, Relied] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from klaud.baselines import model
+    from klaud.baselines import model, observe
 
 SHOWN = 5
 """Examples of a reason that are printed; the verdict holds up to 20."""
@@ -29,6 +29,18 @@ def explain_verdict(verdict: model.Verdict) -> str:
             f"  fallback: the producer does not know {argument}; its output was filtered by the argument's meaning"
         )
     lines += _notes(verdict)
+    return "\n".join(lines)
+
+
+def explain_feed(judged: model.Judgement | observe.RowsRead) -> str:
+    """Return what there is to say of the feed as a whole, empty where every row was read and judged."""
+    lines = []
+    if judged.malformed_count:
+        lines.append(f"{judged.malformed_count} of the feed's rows could not be read")
+        lines += [f"  - row {bad.index} {bad.why}" for bad in judged.malformed[:SHOWN]]
+        if judged.malformed_count > SHOWN:
+            lines.append(f"  - and {judged.malformed_count - min(len(judged.malformed), SHOWN)} more")
+    lines += [f"{count} row(s) of another benchmark are left aside: {name}" for name, count in judged.aside.items()]
     return "\n".join(lines)
 
 

@@ -187,6 +187,7 @@ def verdicts(
         rows=len(read.rows),
         malformed=read.malformed,
         malformed_count=read.malformed_count,
+        aside=read.aside,
         outside=outside,
         relied=relied,
     )

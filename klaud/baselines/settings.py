@@ -189,6 +189,8 @@ class Retired(Setting, frozen=True, kw_only=True):
     family: str
     """A glob over ``<file>:<key>``."""
     match: Mapping[str, Scalar] = {}
-    """Identity fields and their values; all must agree. Empty: every point of the family."""
+    """Identity fields and their values; all must agree. Empty: every point of the family. One that names a coarse field
+    also excuses rows of a kind that no family has any more (a model that was removed), so that none is taken for a drifted
+    row of ``family``."""
     reason: str = ""
     """Why, for people."""

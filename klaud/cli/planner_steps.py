@@ -90,6 +90,14 @@ def crons(root: Path) -> tuple[str, ...]:
         return ()
 
 
+def branch_rules(live: lives.Live) -> checking.Rules:
+    """Return how the preflight reads the repository's rules for klaud's branches."""
+    from klaud.github import rulesets
+    from klaud.planner import preflight
+
+    return preflight.Rules(lambda branch: rulesets.of_branch(live.gateway, branch), live.config.identity()[1])
+
+
 def check(live: lives.Live) -> tuple[checking.Check, ...]:
     """Run the preflight; show what is wrong, and end where it stops the wave."""
     from klaud import config as configs
@@ -105,6 +113,7 @@ def check(live: lives.Live) -> tuple[checking.Check, ...]:
         paused=configs.is_paused(live.config, os.environ),
         ref=os.environ.get("GITHUB_REF", ""),
         crons=crons(Path()),
+        rules=branch_rules(live),
     )
     bad = [one for one in found if one.result != "ok"]
     if bad:
@@ -317,7 +326,7 @@ def proven(live: lives.Live, made: model.Plan, evidences: proof.Evidences, root:
     import msgspec
 
     from klaud import feeds
-    from klaud.baselines import observe, producers
+    from klaud.baselines import observe, producers, render
     from klaud.planner import proof
 
     asking = proof.Asking(
@@ -334,7 +343,11 @@ def proven(live: lives.Live, made: model.Plan, evidences: proof.Evidences, root:
     for one in evidences.benchmarks:
         families = families_of(made, one.benchmark)
         benchmark = live.config.benchmark(one.benchmark)
-        found.append(proof.prove(benchmark, one, families, asking) if families else one)
+        added = proof.prove(benchmark, one, families, asking) if families else one
+        if added.read is not None:
+            for line in render.explain_feed(added.read).splitlines():
+                typer.echo(f"benchmark {one.benchmark}: {line}")
+        found.append(added)
     return msgspec.structs.replace(evidences, benchmarks=tuple(found))
 
 

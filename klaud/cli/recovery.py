@@ -337,6 +337,7 @@ def _of_wave(config: configs.Config, folder: Path, family_id: str) -> Iterator[s
         judged = proof.judge(config.benchmark(name), evidences.of(name), [text], evidences.base)
         for verdict in judged.verdicts:
             yield from render.explain_verdict(verdict).splitlines()
+        yield from render.explain_feed(judged).splitlines()
 
 
 def _set_paused(family: str, *, paused: bool, config: Path | None) -> None:

@@ -23,6 +23,9 @@ WORDS = {
     "argparse": "usage: gen.py [-h] {full,test-config} ...\ngen.py: error: unrecognized arguments: --no-evals\n",
     "click": "Usage: gen.py test-config [OPTIONS]\nTry 'gen.py --help' for help.\n\nError: No such option: --no-evals\n",
     "click, quoted": "Error: No such option '--no-evals'. Did you mean --evals?\n",
+    "click, several meant": "Error: No such option: --no-evals (Possible options: --evals, --no-env)\n",
+    "click, passing options on": "Error: Got unexpected extra argument (--no-evals)\n",
+    "argparse, of a subcommand": "usage: g test-config [-h]\ng test-config: error: unrecognized arguments: --no-evals\n",
     "typer": (
         "Usage: gen.py test-config [OPTIONS]\n╭─ Error ──────────────────────────────╮\n"
         "│ No such option: --no-evals           │\n╰──────────────────────────────────────╯\n"
@@ -49,6 +52,11 @@ def test_an_unknown_optional_argument_is_recognised(text: str) -> None:
         "Error: Missing option '--key'.",
         "│ Missing option '--key'. │",
         "Error: No such option: --config-keys",
+        "Error: Got unexpected extra arguments (--config-keys fast)",
+        "gen.py: error: the following arguments are required: command",
+        "gen.py: error: the following arguments are required: family, --key",
+        "Usage: gen.py [OPTIONS] COMMAND\n\nError: Missing command.",
+        "╭─ Error ───╮\n│ Missing argument 'FAMILY'. │\n╰───────────╯",
     ],
 )
 def test_an_unknown_command_line_is_passed_over(text: str) -> None:
@@ -70,6 +78,8 @@ def test_an_unknown_command_line_is_passed_over(text: str) -> None:
         "Error: No such command 'fast'.",
         "FileNotFoundError: configs/all.json",
         "error: unrecognized arguments of the evaluation: no-evals",
+        "ValueError: missing argument of the family fast",
+        "Got unexpected extra argument (fast)",
     ],
 )
 def test_any_other_failure_is_a_failure(text: str) -> None:
