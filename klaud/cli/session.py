@@ -66,8 +66,8 @@ def session(  # noqa: PLR0917 - a verb's options
 
     Ends with status 0 also when another run holds the claim, or where klaud is paused: nothing is written then.
     """
+    from klaud.cli import frozen, neutral
     from klaud.cli import live as lives
-    from klaud.cli import neutral
     from klaud.session import run
 
     if neutral.paused(lives.load_config(config), "session"):
@@ -78,8 +78,10 @@ def session(  # noqa: PLR0917 - a verb's options
     if told.kind == "encode":
         _encode(told, claim, config, report, references)
         return
+    found = frozen.find(bundle, beside, out, lambda: _fetch(config, told.wave, told.candidate, out), _log)
+    frozen.refuse_unfounded(told, found)
     named = _Named(told.benchmark, told.candidate, told.targets)
-    with _host(config, named, bundle or beside, report) as host, _private_folder() as folder:
+    with _host(config, named, found, report) as host, _private_folder() as folder:
         end = run.run_session(host, told, folder=folder, claim=claim)
     _say(report, _words(end))
 
@@ -145,6 +147,7 @@ def finish(  # noqa: PLR0917 - a verb's options
 
     Ends with status 0 also when the final run still goes, or when another run has it: nothing is written then.
     """
+    from klaud.cli import frozen
     from klaud.session import run
 
     place = brief
@@ -153,9 +156,12 @@ def finish(  # noqa: PLR0917 - a verb's options
             place = _handed(config, wave, candidate, out)
         except errors.KlaudError as error:
             _log(f"the wave's files are not at hand: {error}")  # what needs them says so itself
-    benchmark = _read_brief(place).benchmark if place is not None else ""
-    folder = place.resolve().parent if place is not None else Path()
-    with _host(config, _Named(benchmark, candidate), bundle or folder / f"baseline-{candidate}.json", report) as host:
+    told = _read_brief(place) if place is not None else None
+    beside = (place.resolve().parent if place is not None else Path()) / f"baseline-{candidate}.json"
+    found = bundle or beside
+    if told is not None and told.bundle:
+        found = frozen.find(bundle, beside, out, lambda: _fetch(config, wave, candidate, out), _log)
+    with _host(config, _Named(told.benchmark if told is not None else "", candidate), found, report) as host:
         answer = run.finish_session(host, wave, candidate)
     _say(report, _words(answer if isinstance(answer, run.NotOurs) else run.Ended(answer, None)))
 
@@ -201,7 +207,6 @@ def _ledger(config: Path | None, wave: str, candidate: str) -> leases.Ledger:
 
 def _handed(config: Path | None, wave: str, candidate: str, folder: Path) -> Path:
     """Return the brief's place in ``folder``, taken from the wave's artifact where it is not there yet."""
-    from klaud.cli import handed, live
     from klaud.planner import files
 
     if not wave or not candidate:
@@ -209,8 +214,15 @@ def _handed(config: Path | None, wave: str, candidate: str, folder: Path) -> Pat
         raise errors.InputError(message)
     place = folder / files.brief(candidate)
     if not place.exists():
-        handed.fetch(live.open_live(config).gateway, wave, candidate, folder)
+        _fetch(config, wave, candidate, folder)
     return place
+
+
+def _fetch(config: Path | None, wave: str, candidate: str, folder: Path) -> None:
+    """Put the wave's files of one candidate into ``folder``."""
+    from klaud.cli import handed, live
+
+    handed.fetch(live.open_live(config).gateway, wave, candidate, folder)
 
 
 def _read_brief(path: Path) -> model.Brief:
