@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from klaud.reports import model as reports
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from klaud.recovery import model
 
 ROW_WORDS = {
@@ -64,18 +66,14 @@ def summary(report: model.Report) -> reports.Report:
     done = reports.Table(
         title="What klaud did" if wrote else "What klaud would do",
         columns=("session", "row", "why", "what", "left"),
-        rows=tuple(
-            (_name(e), e.row, e.state, "; ".join(e.done or _actions(e)), "; ".join(e.left))
-            for e in report.sessions
-            if _actions(e)
+        rows=_lines(
+            [(e, ("; ".join(e.done or _actions(e)), "; ".join(e.left))) for e in report.sessions if _actions(e)]
         ),
     )
     left = reports.Table(
         title="Left alone",
         columns=("session", "row", "why", "who must act"),
-        rows=tuple(
-            (_name(e), e.row, e.state, _person(e)) for e in report.sessions if not _actions(e) and e.row not in QUIET
-        ),
+        rows=_lines([(e, (_person(e),)) for e in report.sessions if not _actions(e) and e.row not in QUIET]),
     )
     leaks = reports.Table(
         title="Without an owner",
@@ -87,6 +85,24 @@ def summary(report: model.Report) -> reports.Report:
     )
     section = reports.Section(title="Sweep", facts=tuple(facts), tables=(found, done, left, leaks))
     return reports.Report(title=f"Recovery of {report.repository}", sections=(section,))
+
+
+def _lines(entries: Iterable[tuple[model.Entry, tuple[str, ...]]]) -> tuple[tuple[str, ...], ...]:
+    """Return a line for each session, and one for all the leases of one run of which the same is to be said."""
+    found: dict[tuple[str, ...], list[tuple[model.Entry, tuple[str, ...]]]] = {}
+    for entry, rest in entries:
+        one = ("lease", entry.state, *_actions(entry)) if entry.row == "lease" and not entry.left else (entry.session,)
+        found.setdefault(one, []).append((entry, rest))
+    return tuple(_line(group) for group in found.values())
+
+
+def _line(group: Sequence[tuple[model.Entry, tuple[str, ...]]]) -> tuple[str, ...]:
+    entry, rest = group[0]
+    if len(group) == 1:
+        return (_name(entry), entry.row, entry.state, *rest)
+    counts = collections.Counter(done.partition(" ")[0] for one, _ in group for done in one.done or _actions(one))
+    what = ", ".join(f"{word} {number}" for word, number in counts.items())
+    return (f"{len(group)} leases", entry.row, entry.state, *((what, "") if len(rest) > 1 else rest))
 
 
 def _actions(entry: model.Entry) -> list[str]:
