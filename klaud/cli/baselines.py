@@ -111,8 +111,6 @@ def keep_matrices(
             f"the variable {name} is set: what is kept must come from a job that holds nothing",
             advice=f"Run klaud keep-matrices in the job without credentials, or under: env -u {name} klaud ...",
         )
-    import msgspec
-
     from klaud.baselines import keep, model, producers, sandbox, settings
     from klaud.cli import live
     from klaud.planner import codec, files, hand_on, proof

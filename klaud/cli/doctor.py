@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 SCHEDULE_DAYS = 2
 """A planner that has not run by its schedule for so long is not alive: the longest usual schedule is a day."""
 
+SWITCH_OFF_DAYS = 60
+"""GitHub switches schedules of a public repository off after so many days without activity."""
+
+SWITCH_OFF_WARNING_DAYS = 45
+"""Days without a commit after which it is said: two weeks are left to do something."""
+
 PLANNER = "klaud-plan.yml"
 HANDOFF = "klaud-handoff.yml"
 
@@ -62,6 +68,7 @@ def doctor(
 def findings(live: lives.Live, root: Path, *, fix: bool, probe: bool) -> Iterable[Check]:
     """Return every check, the planner's preflight first."""
     from klaud import config as configs
+    from klaud.cli import planner_steps
     from klaud.planner import preflight
 
     flows = [name for one in live.config.flows() for name in (one.smoke, one.final) if name]
@@ -73,10 +80,13 @@ def findings(live: lives.Live, root: Path, *, fix: bool, probe: bool) -> Iterabl
         list_refs=lambda: live.refs.list(live.names.listed_prefixes()),
         paused=configs.is_paused(live.config, os.environ),
         ref=os.environ.get("GITHUB_REF", ""),
+        rules=planner_steps.branch_rules(live),
     )
     rest: tuple[Callable[[], Iterable[Check]], ...] = (
         lambda: _labels(live, fix=fix),
         lambda: _schedule(live, root),
+        lambda: _switch_off(live),
+        lambda: _namespace(live),
         lambda: _probe(live) if probe else (),
         lambda: _isolation(live),
         lambda: _versions(live),
@@ -143,6 +153,46 @@ def _schedule(live: lives.Live, root: Path) -> Iterable[Check]:
     if odd and days <= SCHEDULE_DAYS:
         fix = "nothing must be done: overlapping and missed waves are safe; a cron minute away from the full hour helps"
         yield _wrong("schedule", "; ".join(odd), fix, result="unknown")
+
+
+def _switch_off(live: lives.Live) -> Iterable[Check]:
+    """Say how near the day is on which GitHub switches the schedule off: it counts days without a commit."""
+    from klaud.github import activity
+
+    repository = live.gateway.repository()
+    if repository.private:
+        yield _ok("switch-off", "GitHub switches schedules off in public repositories only")
+        return
+    newest = activity.committed(live.gateway, repository.default_branch)
+    days = int((live.clock.now() - newest).total_seconds() // 86400)
+    if days >= SWITCH_OFF_WARNING_DAYS:
+        text = (
+            f"the newest commit of {repository.default_branch} is {days} days old: GitHub switches schedules off after"
+        )
+        fix = "push a commit to the default branch; once it is off, enable klaud-plan.yml again on the Actions page"
+        yield _wrong("switch-off", f"{text} {SWITCH_OFF_DAYS} days without one", fix)
+    else:
+        yield _ok("switch-off", f"the newest commit of {repository.default_branch} is {days} days old")
+
+
+def _namespace(live: lives.Live) -> Iterable[Check]:
+    """Say which rulesets reach refs that are neither branches nor tags: GitHub has them for every push only."""
+    from klaud.github import rulesets
+
+    found = rulesets.every(live.gateway)
+    if isinstance(found, str):
+        yield _ok("rules", f"for {live.names.prefix}: not known: {found}; --probe tries it")
+        return
+    reaching = [one for one in found if one.active and one.target == "push" and not one.bypassed]
+    for one in reaching:
+        whole = rulesets.ruleset(live.gateway, one.id)
+        if whole is not None and whole.bypassed:
+            continue
+        kinds = ", ".join(rule.type for rule in whole.rules) if whole is not None else "rules that cannot be read"
+        text = f"the ruleset {one.name!r} looks at every push, also below {live.names.prefix}: {kinds}"
+        yield _wrong("rules", text, "let the bot bypass it, or run klaud doctor --probe to see", result="unknown")
+    if not reaching:
+        yield _ok("rules", f"no ruleset reaches {live.names.prefix} (--probe tries it)")
 
 
 def _probe(live: lives.Live) -> Iterable[Check]:

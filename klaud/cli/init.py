@@ -66,9 +66,9 @@ def init(
 
 def files(root: Path, cron: str) -> dict[str, str]:
     """Return the files that init writes, by path; the workflows' names are those of the configuration where it is there."""
-    import re
+    from klaud.planner import rules_schedule
 
-    if not re.fullmatch(r"[0-9*/,-]+( [0-9*/,A-Za-z-]+){4}", cron):
+    if rules_schedule.parse(cron) is None or not cron.isascii() or "\n" in cron or '"' in cron:
         message = f"--cron {cron!r} is not a cron expression of five fields"
         raise errors.InputError(message)
     found = {CONFIG: template("klaud.yml")}

@@ -18,7 +18,7 @@ from klaud.fakehub.git import EMPTY_TREE, Person, make_commit
 from klaud.fakehub.hub import Hub, Settings
 from klaud.fakehub.jobs import Command, Script, Step
 from klaud.fakehub.scene_text import SceneError, moment, nearest, read
-from klaud.fakehub.state import Comment, Event, Issue, PullPart, Review
+from klaud.fakehub.state import Comment, Event, Issue, PullPart, Review, Ruleset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -190,6 +190,8 @@ class Builder:
             given = {"name": label} if isinstance(label, str) else label
             made = self.hub.label(repository, given["name"])
             made.color, made.description = given.get("color", made.color), given.get("description")
+        for number, given in enumerate(self.data.get("rulesets", ()), 1):
+            repository.rulesets.append(Ruleset(number, **given))
         for name, feed in self.data.get("feeds", {}).items():
             self.hub.state.feeds[name] = self._feed(feed, f"feeds.{name}")
 

@@ -104,6 +104,20 @@ TOKEN = Section(
     },
 )
 
+RULESET = Section(
+    "ruleset",
+    "Rules for refs. The API tells of them; pushes are not refused (that is what `faults` are for).",
+    {
+        "name": Key("text", "its name", required=True),
+        "target": Key(("branch", "tag", "push"), "what it is about (default `branch`)"),
+        "enforcement": Key(("active", "evaluate", "disabled"), "whether it holds (default `active`)"),
+        "include": Key("names", "patterns of full refs, `~ALL` or `~DEFAULT_BRANCH` (default `~ALL`)"),
+        "exclude": Key("names", "patterns of full refs"),
+        "rules": Key("any", "a list of `{type: ..., parameters: {...}}`, as GitHub words them", required=True),
+        "bypass": Key("flag", "whether whoever asks is above it"),
+    },
+)
+
 LABEL = Section(
     "label",
     "A label of the repository.",
@@ -447,6 +461,7 @@ SCENE = Section(
         "tokens": Key(Many(TOKEN), "credentials"),
         "variables": Key("table", "the repository's variables"),
         "labels": Key(Many(LABEL, "name"), "the repository's labels; a plain text is a name"),
+        "rulesets": Key(Many(RULESET), "rules for refs"),
         "commits": Key(
             Many(COMMIT), "commits; the default branch stands at the last one that `branches` does not name otherwise"
         ),

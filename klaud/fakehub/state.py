@@ -250,6 +250,20 @@ class Workflow:
 
 
 @dataclasses.dataclass
+class Ruleset:
+    """Rules of the repository for refs, as the API words them. ``bypass``: whoever asks is above them."""
+
+    id: int
+    name: str
+    target: str = "branch"
+    enforcement: str = "active"
+    include: list[str] = dataclasses.field(default_factory=lambda: ["~ALL"])
+    exclude: list[str] = dataclasses.field(default_factory=list)
+    rules: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    bypass: bool = False
+
+
+@dataclasses.dataclass
 class Repository:
     """A repository. ``git_path`` is its bare repository."""
 
@@ -266,6 +280,7 @@ class Repository:
     runs: dict[int, Run] = dataclasses.field(default_factory=dict)
     workflows: dict[str, Workflow] = dataclasses.field(default_factory=dict)
     variables: dict[str, str] = dataclasses.field(default_factory=dict)
+    rulesets: list[Ruleset] = dataclasses.field(default_factory=list)
     next_number: int = 1
 
     @property

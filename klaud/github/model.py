@@ -8,7 +8,7 @@ All times are timezone-aware UTC.
 from __future__ import annotations
 
 import datetime
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -49,6 +49,25 @@ class Repository(Record, frozen=True, kw_only=True):
     default_branch: str
     private: bool = False
     permissions: dict[str, bool] = msgspec.field(default_factory=dict)
+
+
+class Rule(Record, frozen=True, kw_only=True):
+    """One rule for refs, by GitHub's word for its type. ``ruleset``: the id of the ruleset that it is part of."""
+
+    type: str
+    ruleset: int = 0
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Ruleset(Record, frozen=True, kw_only=True):
+    """Rules that belong together. ``bypassed``: the token's account is above them; ``rules`` only where asked by id."""
+
+    id: int
+    name: str
+    target: str
+    active: bool
+    bypassed: bool = False
+    rules: tuple[Rule, ...] = ()
 
 
 class Run(Record, frozen=True, kw_only=True):

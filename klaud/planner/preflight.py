@@ -7,6 +7,7 @@ one may is never assumed.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import TYPE_CHECKING, Literal
 
@@ -14,16 +15,28 @@ import msgspec
 
 from klaud import errors
 from klaud.github import model as github
-from klaud.planner import rules_schedule
+from klaud.planner import rules_branch, rules_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from klaud.github import gateway as gateways
+    from klaud.github import rulesets
     from klaud.leases import model as leases
 
 ACTIVE = "active"
 """GitHub's word for a workflow that may run."""
+
+BRANCH = "klaud/auto-0000000000000000-0000000000000000"
+"""A branch as klaud names them: rules are asked for by name, whether the branch exists or not."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rules:
+    """How the repository's rules are read, and the e-mail address of klaud's commits that some of them look at."""
+
+    read: Callable[[str], tuple[rulesets.Held, ...] | str]
+    email: str
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,14 +60,19 @@ def checks(
     paused: str | None,
     ref: str = "",
     crons: Sequence[str] = (),
+    rules: Rules | None = None,
 ) -> tuple[Check, ...]:
-    """Return every check, in order. ``ref``: the git ref that this run was started on; ``crons``: the planner's schedule."""
+    """Return every check, in order. ``ref``: the git ref that this run was started on; ``crons``: the planner's schedule.
+
+    ``rules``: None where the repository's rules for branches are not to be read.
+    """
     found = list(_paused(paused))
     made: tuple[Callable[[], Iterable[Check]], ...] = (
         lambda: _own_run(gateway, me, crons),
         lambda: _identity(gateway, bot),
         lambda: _repository(gateway, ref),
         lambda: _refs(list_refs),
+        lambda: () if rules is None else branch_rules(rules),
         *(functools.partial(_workflow, gateway, name) for name in workflows),
     )
     for check in made:
@@ -95,6 +113,37 @@ def _own_run(gateway: gateways.Gateway, me: leases.Holder | None, crons: Sequenc
         return
     yield Check(name="own run", result="ok", what=f"our own run {me.run_id} can be read")
     yield from punctual(own, crons)
+
+
+def branch_rules(rules: Rules) -> Iterable[Check]:
+    """Name each rule of the repository that refuses klaud's branches, or may."""
+    held = rules.read(BRANCH)
+    if isinstance(held, str):
+        yield Check(
+            name="rules", result="ok", what=f"not known: {held}; a rule that refuses klaud shows at the first push"
+        )
+        return
+    bad = False
+    for one in held:
+        found = rules_branch.refusal(one.rule.type, one.rule.parameters, branch=BRANCH, email=rules.email)
+        if found is None:
+            continue
+        name = f"the ruleset {one.ruleset.name!r}" if one.ruleset is not None else "a ruleset"
+        if one.ruleset is not None and one.ruleset.bypassed:
+            yield Check(name="rules", result="ok", what=f"{name} has {one.rule.type}, and this account bypasses it")
+            continue
+        bad = True
+        text = f"{name} has the rule {one.rule.type} for klaud's branches: {found.what}"
+        yield Check(
+            name="rules",
+            result="wrong" if found.certain else "unknown",
+            what=text,
+            fix=f"{found.fix} (Settings, Rules)",
+            stops=found.stops,
+            status=3,
+        )
+    if not bad:
+        yield Check(name="rules", result="ok", what="no rule of the repository refuses klaud's branches")
 
 
 def punctual(own: github.Run, crons: Sequence[str]) -> Iterable[Check]:

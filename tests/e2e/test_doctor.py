@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import datetime
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from klaud.cli import doctor
+from klaud.fakehub import git as fakehub_git
+from klaud.fakehub import state
 from tests.support import adopted
 
 if TYPE_CHECKING:
@@ -55,15 +58,11 @@ def no_candidate(it: Adopted, _: pytest.MonkeyPatch) -> None:
 
 
 def late(it: Adopted, _: pytest.MonkeyPatch) -> None:
-    import datetime  # noqa: PLC0415 - only here
-
     for run in it.repository.runs.values():
         run.created_at -= datetime.timedelta(days=9)
 
 
 def delayed(it: Adopted, _: pytest.MonkeyPatch) -> None:
-    import datetime  # noqa: PLC0415 - only here
-
     for run in it.repository.runs.values():
         run.created_at -= datetime.timedelta(hours=28)
 
@@ -97,6 +96,27 @@ def no_isolation(it: Adopted, _: pytest.MonkeyPatch) -> None:
     config(it, "isolation: best-effort", "isolation: none")
 
 
+def ruleset(**fields: Any) -> Callable[[Adopted, pytest.MonkeyPatch], None]:
+    def do(it: Adopted, _: pytest.MonkeyPatch) -> None:
+        it.repository.rulesets.append(state.Ruleset(7, "main rules", **fields))
+
+    return do
+
+
+def quiet(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    """The newest commit is seven weeks old."""
+    git = it.hub.git(adopted.REPOSITORY)
+    info = git.commit(git.ref("refs/heads/main") or "")
+    assert info is not None
+    old = it.hub.clock.now() - datetime.timedelta(days=49, hours=1)
+    person = fakehub_git.Person("mira", "90003+mira@users.noreply.github.com", old)
+    oid = git.write_commit(tree=info.tree, parents=[], message="Old", author=person)
+    git.set_refs({"refs/heads/main": oid})
+
+
+ALL_KLAUD = ["refs/heads/klaud/**"]
+
+
 @dataclasses.dataclass
 class Case:
     """A broken set-up: what breaks it, what doctor must say of it, and of how to put it right."""
@@ -121,6 +141,28 @@ CASES = {
     "checkout on target": Case(checkout_on_target, "checks out on pull_request_target", "take the checkout out"),
     "files": Case(no_files, "klaud-handoff.yml is not in the clone", "klaud init"),
     "other branch": Case(not_main, "started on refs/heads/feature", "start it on main"),
+    "no new branches": Case(
+        ruleset(rules=[{"type": "creation"}]), "'main rules' has the rule creation", "exclude klaud/** from it"
+    ),
+    "no deletions": Case(
+        ruleset(include=ALL_KLAUD, rules=[{"type": "deletion"}]),
+        "cannot be deleted after a clean-up",
+        "exclude klaud/**",
+    ),
+    "signed commits": Case(
+        ruleset(rules=[{"type": "required_signatures"}]), "klaud's commits are not signed", "let the bot bypass it"
+    ),
+    "branch names": Case(
+        ruleset(rules=[{"type": "branch_name_pattern", "parameters": {"operator": "starts_with", "pattern": "team/"}}]),
+        "does not fit starts_with 'team/'",
+        "exclude klaud/** from it",
+    ),
+    "push rules": Case(
+        ruleset(target="push", rules=[{"type": "max_file_size", "parameters": {"max_file_size": 1}}]),
+        "looks at every push, also below refs/klaud: max_file_size",
+        "klaud doctor --probe",
+    ),
+    "no commit for weeks": Case(quiet, "is 49 days old", "push a commit to the default branch"),
     "isolation": Case(no_isolation, "isolation is none", "isolation: required"),
 }
 
@@ -157,6 +199,32 @@ def test_the_probe_leaves_no_ref(world: Adopted) -> None:
     before = dict(world.hub.git(adopted.REPOSITORY).refs())
     assert "can be made and deleted" in world.klaud("doctor", "--probe")[1]
     assert dict(world.hub.git(adopted.REPOSITORY).refs()) == before
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"enforcement": "evaluate", "rules": [{"type": "creation"}]},
+        {"include": ["~DEFAULT_BRANCH"], "rules": [{"type": "pull_request"}, {"type": "deletion"}]},
+        {"exclude": ALL_KLAUD, "rules": [{"type": "creation"}]},
+        {"bypass": True, "rules": [{"type": "creation"}]},
+        {"rules": [{"type": "non_fast_forward"}, {"type": "required_linear_history"}]},
+        {"target": "tag", "rules": [{"type": "creation"}]},
+    ],
+)
+def test_rules_that_do_not_reach_klaud_are_no_finding(fields: dict[str, Any], world: Adopted) -> None:
+    ruleset(**fields)(world, pytest.MonkeyPatch())
+    _, said = world.klaud("doctor")
+    assert [line for line in said.splitlines() if line.startswith(("WRONG", "unknown")) and " rules: " in line] == []
+    assert "bypasses it" in said or "no rule of the repository refuses klaud's branches" in said
+
+
+def test_the_preflight_stops_a_wave_that_a_rule_would_refuse(world: Adopted) -> None:
+    ruleset(rules=[{"type": "update"}])(world, pytest.MonkeyPatch())
+    status, said = world.klaud("preflight")
+    assert status == 3
+    assert "klaud's work cannot be pushed" in said
+    assert world.hub.writes() == []
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,9 @@ def test_it_writes_through_no_link(tmp_path: Path) -> None:
     assert target.read_text() == "kept"
 
 
-@pytest.mark.parametrize("cron", ["* * * *", '17 * * * *"\n  evil: 1', "every day"])
+@pytest.mark.parametrize(
+    "cron", ["* * * *", '17 * * * *"\n  evil: 1', "every day", "99 * * * *", "1 25 * * *", "1 1 * * fry"]
+)
 def test_a_cron_that_is_none_is_refused(tmp_path: Path, cron: str) -> None:
     assert run("--root", str(tmp_path), "--cron", cron) == errors.InputError.exit_status
     assert snapshot(tmp_path) == {}
