@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from klaud.clock import Clock
-    from klaud.encoder import reference
+    from klaud.encoder import agents, reference
     from klaud.session import frameworks
 
 LOOK_SECONDS = 0.5
@@ -123,6 +123,8 @@ class Encode:
     outcome: run.Outcome | None = None
     """What the build came to, once it has run."""
     place: Workplace | None = None
+    choose: Callable[..., agents.ItemAgent] = driven.choose
+    """What makes the agent of the items."""
     handed_in: bool = False
     """Whether the reference was pushed: then it may be uploaded, too."""
 
@@ -158,7 +160,7 @@ class Encode:
         try:
             data = self._inputs(place, key)
             self._standing(place, key)
-            agent = driven.choose(self.checked, ask.environ, isolation=ask.sandbox, policy=ask.policy, log=ask.log)
+            agent = self.choose(self.checked, ask.environ, isolation=ask.sandbox, policy=ask.policy, log=ask.log)
         except errors.ForbiddenError as error:
             ask.log(str(error))
             return "failed", "authentication", ""
@@ -245,6 +247,8 @@ class Encode:
         root = f"{self.directory}/{names.parent}"
         if not any(row.status == "encoded" for row in entry.results):
             return "completed", "", why_nothing(entry.results)
+        if ask.finals and not entry.built:  # a continued session: what was validated is what would be handed in again
+            return "completed", "", "validation-failed"
         target = self.references / names.local
         try:
             tree = self._tree(target, f"{root}/{names.directory}")

@@ -75,6 +75,7 @@ class Ask:
     """What a framework needs to run one turn.
 
     ``listed`` gives klaud's tools with their schemas, ``own_tools`` the agent program's own ones that it may use.
+    ``finals``: how many final runs earlier turns of the session have started.
     """
 
     sandbox: sandbox.Sandbox
@@ -87,6 +88,7 @@ class Ask:
     resume: str = ""
     spent_tokens: int = 0
     spent_microdollars: int = 0
+    finals: int = 0
     environ: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
     journal: journal.Journal = journal.SILENT
     listed: Callable[[], list[dict[str, Any]]] = mcp.listed

@@ -32,6 +32,7 @@ from klaud.session import (
     rules_ledger,
     sandbox,
     tools,
+    transcript,
     work,
 )
 from klaud.session import ledger as ledgers
@@ -65,6 +66,8 @@ class Host:
     environ: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
     spill: Path | None = None
     """The file for what an external control plane does not take."""
+    transcripts: transcript.Keeper | None = None
+    """Keeps the agent's own memory for a continuation; None: an agent always starts cold."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -189,6 +192,7 @@ class _Session:
         self.interruption: model.Fault = ""
         self.desk: tools.Desk | None = None
         self.trouble = rules_control.Trouble()
+        self.resume = ""
 
     def run(self) -> SessionEnd:
         missing = frameworks.missing_credential(self.policy.framework, self.host.environ)
@@ -204,6 +208,12 @@ class _Session:
             self.folder, url=self.host.git_url, token=self.host.token, sandbox=found, identity=self.host.identity,
             clock=self.world.clock, policy=self.policy,
         )  # fmt: skip
+        view, keeper = self.book.view, self.host.transcripts
+        session = transcript.dashed(view.agent_session) if view.continued and keeper is not None else ""
+        raw = keeper.bring(self.book.ledger, self.brief.candidate, session) if session and keeper is not None else None
+        if raw is not None:
+            place.memory[transcript.place_in_home(place.tree, session)] = raw
+            self.resume = session
         try:
             try:
                 place.prepare(self.brief.base, self.book.view.head)
@@ -246,9 +256,10 @@ class _Session:
                     watch=self._watch,
                     log=self.world.log,
                     journal=self.world.journal,
-                    resume=_resumable(view.agent_session, self.policy),
+                    resume=self.resume,
                     spent_tokens=view.tokens,
                     spent_microdollars=view.cost_microdollars,
+                    finals=view.finals,
                     environ=self.host.environ,
                 )
             )
@@ -258,6 +269,8 @@ class _Session:
             self.world.journal.tell(None)
             beats.release()  # the last write to the control plane
         self.trouble = msgspec.structs.replace(plane.trouble, unheard=beats.unheard)
+        if self.host.transcripts is not None and turn.status == "completed":
+            self.host.transcripts.keep(place, turn.agent_session, self.brief.candidate)
         self.world.log(f"turn: {turn.status} {turn.fault} after {turn.seconds:.1f} s, {turn.left} processes left")
         return self._after(turn, desk, view.index)
 
@@ -381,13 +394,6 @@ def park(host: Host, book: ledgers.Book, waiting: tools.Waiting, tried: tuple[le
     parked = leases.ParkedHolder(on=waiting.on, by=host.holder, why=waiting.why)
     renewed = msgspec.structs.replace(record, at=now, holder=None, parked=parked)
     return isinstance(host.settling.store.swap_claim(book.claim, renewed), stores.Won)
-
-
-def _resumable(session: str, policy: model.Policy) -> str:
-    """Return the agent's own session id to resume, where its transcript is kept; else the agent starts cold."""
-    if policy.transcripts == "none" or len(session) != 32:
-        return ""
-    return "-".join((session[:8], session[8:12], session[12:16], session[16:20], session[20:]))
 
 
 def _hex(session: str) -> str:

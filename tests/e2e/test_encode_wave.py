@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+pytest.importorskip("slayer", reason="the extra 'encoder' (motley-slayer) is not installed")
+
 from klaud import names
 from klaud.encoder import files, naming, validate
 from tests.support import encoding
@@ -100,5 +102,7 @@ def test_a_wrong_mode_is_refused_before_anything_is_made(wave: tuple[Any, Any, P
     assert (decision["gate"], decision["code"]) == ("dispatch", "request-refused")
     assert decision["message"] == "mode 'c-interact' does not exist: a-interact and one-shot do"
     assert not [path for path in it.out.iterdir() if candidate("wrong") in path.name]
-    assert not [run for run in it.hub.repository("acme/knowledge").runs.values() if candidate("wrong") in run.display_title]
+    assert not [
+        run for run in it.hub.repository("acme/knowledge").runs.values() if candidate("wrong") in run.display_title
+    ]
     assert not [ref for ref in it.refs("refs/") if candidate("wrong") in ref or names.short_id("bench:wrong") in ref]
