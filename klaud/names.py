@@ -14,6 +14,8 @@ import re
 import urllib.parse
 from typing import TypeAlias
 
+from klaud import errors
+
 DEFAULT_PREFIX = "refs/klaud"
 """Where klaud keeps its state; the setting ``refs-prefix`` changes it."""
 
@@ -94,7 +96,14 @@ def run_marker(wave: str, candidate: str) -> str:
 
 
 def path_segment(text: str) -> str:
-    """Return ``text`` as one URL path segment: everything but unreserved characters is percent-encoded, ``/`` too."""
+    """Return ``text`` as one URL path segment: everything but unreserved characters is percent-encoded, ``/`` too.
+
+    InputError for an empty text, ``.`` and ``..``: no encoding keeps a client from reading these as another address, and
+    a label's removal without its name removes them all.
+    """
+    if text in {"", ".", ".."}:
+        msg = f"{text!r} cannot be part of an address on the host"
+        raise errors.InputError(msg, advice="Give the label, branch, file or workflow another name.")
     return urllib.parse.quote(text, safe="")
 
 

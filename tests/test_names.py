@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klaud import names
+from klaud import errors, names
 
 hex16 = st.text("0123456789abcdef", min_size=16, max_size=16)
 candidates = st.builds("{}-{}".format, hex16, hex16)
@@ -65,7 +65,10 @@ def test_forerunner_and_foreign_names(text: str, parsed: names.KlaudRef | None) 
     assert names.RefNames().parse(text) == (parsed or names.ForeignRef(text))
 
 
-@given(st.text(min_size=1))
+PARTS = st.lists(st.text(min_size=1).filter(lambda t: "/" not in t and t not in {".", ".."}), min_size=1, max_size=4)
+
+
+@given(PARTS.map("/".join))
 def test_L53_a_path_keeps_its_slashes_and_encodes_the_rest(text: str) -> None:  # noqa: N802 - the oddity's id
     path = names.path_of_ref(text)
     assert path.count("/") == text.count("/")
@@ -100,3 +103,11 @@ def test_ids() -> None:
     assert not names.is_oid("a" * 41)
     assert names.run_marker("12.1", candidate) == f"[klaud 12.1-{candidate}]"
     assert names.path_segment("needs / review 🚑") == "needs%20%2F%20review%20%F0%9F%9A%91"
+
+
+@pytest.mark.parametrize("text", ["", ".", ".."])
+def test_what_a_client_would_take_for_another_address_is_refused(text: str) -> None:
+    with pytest.raises(errors.InputError):
+        names.path_segment(text)
+    with pytest.raises(errors.InputError):
+        names.path_of_ref(f"configs/{text}/x.yaml")

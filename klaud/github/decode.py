@@ -1,8 +1,9 @@
 """REST answers to records: tolerant of fields klaud does not know, strict on those it needs.
 
 Each wire struct names only what is read, so a new field of GitHub's changes nothing and a missing needed one is an error
-of that answer (``Undecodable``), never a default. ``null`` accounts stay None (a deleted account: a person). A ``null`` row
-of a page is dropped and counted, so that its listing says it is incomplete.
+of that answer (``UndecodableError``), never a default. ``null`` accounts stay None (a deleted account: a person). A row of
+a page that is ``null`` or unreadable is dropped and counted, so that its listing says it is incomplete and the others stay
+good; a page of which no row can be read is not as documented.
 """
 
 from __future__ import annotations
@@ -369,12 +370,19 @@ def _page(body: str, to: Any, make: Any, key: str | None) -> Page[Any]:
         raw = _typed(bytes(whole[key]), list[msgspec.Raw])
         total = _typed(bytes(whole["total_count"]), int) if "total_count" in whole else None
     rows = []
+    trouble: UndecodableError | None = None
     for one in raw:
         if one is None or bytes(one) == b"null":
             continue
-        made = make(_typed(bytes(one), to))
+        try:
+            made = make(_typed(bytes(one), to))
+        except UndecodableError as error:
+            trouble = error
+            continue
         if made is not None:
             rows.append(made)
+    if trouble is not None and not rows:
+        raise trouble
     return Page(tuple(rows), len(raw) - len(rows), total)
 
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 WORDS_LIMIT = 300
 """Characters kept of what the host said."""
 
+_DIGITS = 15
+"""Digits read of a number of seconds: a longer one is cut, which still is longer than anybody waits."""
+
 _LIMIT_WORDS = ("rate limit", "abuse detection", "too many requests", "temporarily blocked")
 
 
@@ -100,10 +103,10 @@ def _limited(
 ) -> tuple[Literal["secondary", "retry-after", "reset"], float] | None:
     after = headers.get("retry-after", "")
     if after.isascii() and after.isdigit():
-        return "retry-after", float(after)
+        return "retry-after", float(after[:_DIGITS])
     reset = headers.get("x-ratelimit-reset", "")
     if headers.get("x-ratelimit-remaining") == "0" and reset.isascii() and reset.isdigit():
-        return "reset", max(0.0, float(reset) - now) + 1.0
+        return "reset", max(0.0, float(reset[:_DIGITS]) - now) + 1.0
     if status == 429 or any(word in said.lower() for word in _LIMIT_WORDS):
         return "secondary", 0.0
     return None

@@ -1,6 +1,7 @@
 """GraphQL answers to records. A 200 may hold errors: each is charged to the alias its path names, the rest stays good.
 
-An alias whose part is null or cannot be decoded is ``Unread`` with the reason, never an empty result. ``__typename`` of a
+An alias whose part is null or cannot be decoded is ``Unread`` with the reason, never an empty result; so is a pull request
+of which not every label came. ``__typename`` of a
 timeline item becomes GitHub's REST event name, so that rules know one vocabulary.
 """
 
@@ -276,7 +277,12 @@ def _git_account(actor: _GitActor | None) -> model.Account | None:
 
 def _detail(wire: _Pull) -> Detail:
     page = _timeline(wire.timeline_items)
-    labels = wire.labels.nodes if wire.labels is not None else []
+    names = [label.name for label in (wire.labels.nodes if wire.labels is not None else []) if label is not None]
+    if wire.labels is None or len(names) != wire.labels.total_count:
+        # a label decides whose a draft is: without all of them it is not read
+        known = "no" if wire.labels is None else f"{len(names)} of {wire.labels.total_count}"
+        msg = f"{known} labels of pull request {wire.number} were served"
+        raise decode.UndecodableError(msg)
     pull = model.Pull(
         number=wire.number,
         node_id=wire.id,
@@ -290,7 +296,7 @@ def _detail(wire: _Pull) -> Detail:
         head_oid=wire.head_ref_oid,
         head_repository=None if wire.head_repository is None else wire.head_repository.name_with_owner,
         base_ref=wire.base_ref_name,
-        labels=tuple(label.name for label in labels if label is not None),
+        labels=tuple(names),
         created_at=wire.created_at,
         updated_at=wire.updated_at,
         closed_at=wire.closed_at,

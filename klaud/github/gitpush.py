@@ -27,7 +27,13 @@ _TOO_MANY = re.compile(r"(too many|more than \d+) [a-z ]*(refs?|branch|tag|updat
 
 
 class TooManyRefsError(Exception):
-    """The host limits how many refs one push may update."""
+    """The host limits how many refs one push may update. ``settled``: what this push answered for; ``left``: the others."""
+
+    def __init__(self, settled: Sequence[gateway.RefResult], left: Sequence[gateway.RefUpdate]) -> None:
+        """``left`` was refused for the number alone and had no effect."""
+        super().__init__(f"{len(left)} refs refused")
+        self.settled = settled
+        self.left = left
 
 
 def judge(

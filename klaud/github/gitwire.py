@@ -35,6 +35,9 @@ PACK_LIMIT = 64 * 1024 * 1024
 INFLATED_LIMIT = 256 * 1024 * 1024
 """Bytes of all objects of one fetched pack together: 64 MiB of deflate can hold 64 GiB of one repeated letter."""
 
+DELTA_LIMIT = 1024 * 1024
+"""Bytes of one delta: those between commits have some hundred; reading a larger one's steps would take seconds."""
+
 MESSAGE_LIMIT = 128 * 1024
 """Bytes of one commit object: twice what a record may have, so that the record's own limit is what speaks."""
 
@@ -56,6 +59,22 @@ TRANSPORT_ERRORS = (
     zlib.error,
 )
 """What dulwich and urllib3 raise for a host that answers badly or not at all (assertions and ValueError included)."""
+
+PACK_ERRORS = (
+    dulwich.errors.FileFormatException,
+    dulwich.errors.ApplyDeltaError,
+    dulwich.errors.ChecksumMismatch,
+    pack.UnresolvedDeltas,
+    KeyError,
+    IndexError,
+)
+"""What dulwich raises for a pack that is damaged or does not hold together, besides ``TRANSPORT_ERRORS``."""
+
+NOTE_LIMIT = 4096
+"""Bytes kept of what a host says beside the protocol: a hook's refusal, not its log."""
+
+HEARD_LIMIT = 1024
+"""Bytes kept of an answer's beginning, where an ``ERR`` line stands."""
 
 
 class HttpStatusError(Exception):
@@ -94,7 +113,7 @@ class Conversation(client.Urllib3HttpGitClient):
         self.traffic = 0
         self.progress: list[bytes] = []
         self.heard = b""
-        """The first KiB of the newest answer: dulwich swallows an ``ERR`` line of a protocol-2 fetch."""
+        """The first ``HEARD_LIMIT`` bytes of the newest answer: dulwich swallows an ``ERR`` line of a protocol-2 fetch."""
         self._answers: list[Any] = []
 
     def __enter__(self) -> Self:
@@ -108,9 +127,10 @@ class Conversation(client.Urllib3HttpGitClient):
         self.pool_manager.clear()
 
     def note(self, text: bytes) -> None:
-        """Keep what the host says beside the protocol, at most 4 KiB of it."""
-        if sum(map(len, self.progress)) < 4096:
-            self.progress.append(text[:4096])
+        """Keep what the host says beside the protocol, at most ``NOTE_LIMIT`` bytes of it."""
+        left = NOTE_LIMIT - sum(map(len, self.progress))
+        if left > 0:
+            self.progress.append(text[:left])
 
     def _post_buffer_size(self, url: str) -> int:
         del url
@@ -144,8 +164,7 @@ class Conversation(client.Urllib3HttpGitClient):
         def counted(amount: int) -> bytes:
             got = read(amount)
             self.traffic += len(got)
-            if len(self.heard) < 1024:
-                self.heard += got[:1024]
+            self.heard += got[: HEARD_LIMIT - len(self.heard)]
             return got
 
         return response, counted
@@ -154,7 +173,7 @@ class Conversation(client.Urllib3HttpGitClient):
 def _status_error(status: int, url: str, headers: Mapping[str, str]) -> Exception:
     what = url.partition("?")[0]
     retry_after = headers.get("Retry-After", "")
-    after = float(retry_after) if retry_after.isdigit() else None
+    after = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     if status == 401 or (status == 403 and after is None):
         return errors.ForbiddenError(
             f"the git host refused the token (HTTP {status}) at {what}",
@@ -192,9 +211,10 @@ class BoundedBuffer(io.BytesIO):
 
 
 def check_inflated(data: bytes) -> None:
-    """Raise PackTooLargeError where a pack's objects say they are larger than ``INFLATED_LIMIT`` together.
+    """Raise PackTooLargeError where a pack's objects are larger than ``INFLATED_LIMIT`` together.
 
-    dulwich holds an object to the size that its header says, so the sum of those sizes bounds the memory of unpacking.
+    dulwich holds an object to the size that its header says, so the sum of those sizes bounds the memory of unpacking. A
+    delta's header tells of the delta alone: what its steps would write is added up, since dulwich counts that afterwards.
     """
     total, at = 0, 12
     try:
@@ -215,15 +235,46 @@ def check_inflated(data: bytes) -> None:
                 at += 1
             elif kind == pack.REF_DELTA:
                 at += 20
-            at = _end_of_stream(data, at)
+            deltified = kind in {pack.OFS_DELTA, pack.REF_DELTA}
+            if deltified and size > DELTA_LIMIT:
+                raise PackTooLargeError
+            at, steps = _end_of_stream(data, at, keep=size if deltified else 0)
+            total += _written_by(steps, INFLATED_LIMIT - total)
+            if total > INFLATED_LIMIT:
+                raise PackTooLargeError
     except IndexError as error:
         msg = "a pack that ends before its last object"
         raise dulwich.errors.GitProtocolError(msg) from error
 
 
-def _end_of_stream(data: bytes, at: int) -> int:
-    """Return where the zlib stream that begins at ``at`` ends; what it holds is dropped piece by piece."""
+def _written_by(delta: bytes, limit: int) -> int:
+    """Return how many bytes the steps of a delta write, not counted on above ``limit``; 0 for no delta."""
+    at = written = 0
+    for _ in range(2 if delta else 0):  # the sizes of base and result, which nobody has checked
+        while delta[at] & 0x80:
+            at += 1
+        at += 1
+    while at < len(delta) and written <= limit:
+        step = delta[at]
+        at += 1
+        if step & 0x80:
+            at += (step & 0x0F).bit_count()
+            size = 0
+            for place in range(3):
+                if step & (0x10 << place):
+                    size |= delta[at] << (8 * place)
+                    at += 1
+            written += size or 0x10000
+        else:
+            at += step
+            written += step
+    return written
+
+
+def _end_of_stream(data: bytes, at: int, *, keep: int) -> tuple[int, bytes]:
+    """Return where the zlib stream that begins at ``at`` ends, and its first ``keep`` bytes; the rest is dropped."""
     inflating = zlib.decompressobj()
+    kept = bytearray()
     while not inflating.eof:
         piece = inflating.unconsumed_tail
         if not piece:
@@ -231,12 +282,26 @@ def _end_of_stream(data: bytes, at: int) -> int:
             at += len(piece)
             if not piece:
                 raise IndexError
-        inflating.decompress(piece, 64 * 1024)
-    return at - len(inflating.unused_data)
+        got = inflating.decompress(piece, 64 * 1024)
+        kept += got[: keep - len(kept)]
+    return at - len(inflating.unused_data), bytes(kept)
+
+
+class _Inflater(pack.PackInflater):
+    """dulwich's, where an object that cannot be parsed spoils itself and nothing else."""
+
+    def _result(self, unpacked: pack.UnpackedObject) -> Any:
+        try:
+            return super()._result(unpacked)
+        except (dulwich.errors.ObjectFormatException, AssertionError, ValueError):
+            return gateway.NotACommit(unpacked.sha().hex(), "an object that cannot be parsed")
 
 
 def unpack(buffer: io.BytesIO) -> Iterator[tuple[str, gateway.CommitData | gateway.NotACommit]]:
-    """Yield every object of a fetched pack that a ref may point at: commits and tags (trees and blobs are skipped)."""
+    """Yield every object of a fetched pack that a ref may point at, in whatever kind it is.
+
+    PackTooLargeError above the bounds; GitProtocolError (or another of ``TRANSPORT_ERRORS``) for a damaged pack.
+    """
     size = buffer.tell()
     if size == 0:
         return
@@ -244,7 +309,11 @@ def unpack(buffer: io.BytesIO) -> Iterator[tuple[str, gateway.CommitData | gatew
     buffer.seek(0)
     data = pack.PackData.from_file(buffer, object_format.DEFAULT_OBJECT_FORMAT, size)
     try:
-        for thing in pack.PackInflater.for_pack_data(data):
+        things: Iterator[Any] = iter(_Inflater.for_pack_data(data))
+        for thing in things:
+            if isinstance(thing, gateway.NotACommit):
+                yield thing.oid, thing
+                continue
             oid = thing.id.decode()
             if isinstance(thing, objects.Commit):
                 yield oid, commit_data(oid, thing)
@@ -254,6 +323,9 @@ def unpack(buffer: io.BytesIO) -> Iterator[tuple[str, gateway.CommitData | gatew
                 yield oid, gateway.NotACommit(oid, "a blob, not a commit")
             elif isinstance(thing, objects.Tree):
                 yield oid, gateway.NotACommit(oid, "a tree, not a commit")
+    except PACK_ERRORS as error:
+        msg = f"a pack that cannot be read ({type(error).__name__})"
+        raise dulwich.errors.GitProtocolError(msg) from error
     finally:
         data.close()
 
@@ -262,6 +334,8 @@ def commit_data(oid: str, commit: objects.Commit) -> gateway.CommitData | gatewa
     """Return a commit as the ref store hands it out; NotACommit where it is too large or cannot be parsed."""
     if commit.raw_length() > MESSAGE_LIMIT:
         return gateway.NotACommit(oid, f"a commit of more than {MESSAGE_LIMIT} bytes")
+    if commit.author is None or commit.committer is None:
+        return gateway.NotACommit(oid, "a commit without author or committer")
     try:
         return gateway.CommitData(
             oid=oid,

@@ -1,9 +1,9 @@
 """Listings that say whether they are complete.
 
 A page follows another as its ``Link`` header says (its query is taken, its address is not: the token goes to our own
-address only). Incomplete, with the reason: a bound of rows reached; a ``null`` or unreadable row; fewer rows than
-``total_count``; a later page that failed. A first page that fails raises. Where pages of 100 fail with 502 or 504, the
-listing begins again with pages of 25 (oddity L32).
+address only). Incomplete, with the reason: a bound of rows or pages reached; a ``null`` or unreadable row; fewer rows than
+``total_count``; a later page that failed, or that is empty or unreadable where a next one is named. A first page that
+fails raises. Where pages of 100 fail with 502 or 504, the listing begins again with pages of 25 (oddity L32).
 
 GitHub serves 1,000 rows of a filtered run listing and empty pages after that (oddity L25): older runs are then asked for
 by their creation time, in at most ``WINDOWS`` windows, unless the caller has set ``created`` itself.
@@ -33,6 +33,9 @@ SMALL_PAGE = 25
 
 ROWS_LIMIT = 10_000
 """Rows of one listing: 100 pages; more open pull requests or events than that is not a repository klaud can sweep."""
+
+PAGES_LIMIT = ROWS_LIMIT // SMALL_PAGE
+"""Pages of one listing: a host that goes on naming a next page of few or no rows is not followed for ever."""
 
 SEARCH_LIMIT = 1000
 """Rows that GitHub serves of one filtered run listing."""
@@ -136,9 +139,9 @@ class Pager:
     ) -> _Rows:
         """Read page after page. ``tries`` of the big size is small: a smaller page is the better second try."""
         found = _Rows([])
-        asked: dict[str, str] | None = query
-        first = True
-        while asked is not None:
+        asked = query
+        for at in range(PAGES_LIMIT):
+            first = at == 0
             try:
                 answer = self._sender.send(
                     "GET", template, path, query=asked, accept=unknown if first else (), tries=tries
@@ -158,18 +161,28 @@ class Pager:
             found.total = page.total if page.total is not None else found.total
             if page.dropped:
                 found.why_not = f"{page.dropped} rows of a page were null or unreadable"
-            asked = next_query(answer.headers.get("link", ""))
-            if asked is not None and len(found.items) >= bound:
+            try:
+                following = next_query(answer.headers.get("link", ""))
+            except ValueError:
+                found.why_not = found.why_not or "the address of the next page cannot be read"
+                return found
+            if following is None:
+                return found
+            asked = following
+            if len(found.items) >= bound:
                 found.why_not = found.why_not or f"more than {bound} rows"
                 return found
-            if asked is not None and not page.rows and not page.dropped:
+            if not page.rows and not page.dropped:
+                # a count tells whether rows are missing (GitHub serves empty pages above 1,000); without one nothing does
+                if found.total is None:
+                    found.why_not = found.why_not or "an empty page names a next one"
                 return found
-            first = False
+        found.why_not = found.why_not or f"more than {PAGES_LIMIT} pages"
         return found
 
 
 def next_query(link: str) -> dict[str, str] | None:
-    """Return the query of a ``Link`` header's next page, None where there is none."""
+    """Return the query of a ``Link`` header's next page, None where there is none; ValueError where it is no address."""
     match = _NEXT.search(link)
     if match is None:
         return None

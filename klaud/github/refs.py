@@ -109,7 +109,7 @@ class GitRefStore:
             answer = talk.get_refs(b"", ref_prefix=[prefix.encode() for prefix in wanted])
             found: dict[str, str] = {}
             for name, oid in answer.refs.items():
-                ref = name.decode("utf-8", "surrogateescape")
+                ref = name.decode("utf-8", "backslashreplace")  # git allows no backslash: this is nobody's name
                 if oid is not None and ref.startswith(wanted) and not ref.endswith("^{}"):
                     found[ref] = oid.decode()
             return found
@@ -250,16 +250,15 @@ class GitRefStore:
         while queue:
             part = queue.pop(0)
             try:
-                answer = self._push(part, atomic=atomic)
+                answer: Sequence[gateway.RefResult] = self._push(part, atomic=atomic)
             except (errors.ReadFailedError, errors.ForbiddenError):
                 if not sent_before:
                     raise
                 answer = [gateway.RefUnclear(update.ref) for update in part]
-            except gitpush.TooManyRefsError:
-                half = len(part) // 2
-                queue[:0] = [part[:half], part[half:]]
-                continue
-            sent_before = True
+            except gitpush.TooManyRefsError as many:
+                queue[:0] = gitpush.parts(list(many.left), max(1, len(many.left) // 2))
+                answer = many.settled
+            sent_before = sent_before or bool(answer)
             results.update({result.ref: result for result in answer})
         return [results[update.ref] for update in updates]
 
@@ -289,7 +288,8 @@ class GitRefStore:
             except gitwire.HttpStatusError as error:
                 if not talk.posted:
                     raise self._unreadable("open a push", error) from error
-                said = {update.ref.encode(): f"HTTP {error.status}" for update in updates} if error.status < 500 else {}
+                clear = error.status < 500 and error.status != 408  # a time-out may come after the effect
+                said = {update.ref.encode(): f"HTTP {error.status}" for update in updates} if clear else {}
             except gitwire.TRANSPORT_ERRORS as error:
                 if not talk.posted:
                     raise self._unreadable("open a push", error) from error
@@ -310,8 +310,10 @@ class GitRefStore:
     ) -> Results:
         refused = [u for u in updates if u.ref not in judged and said.get(u.ref.encode()) is not None]
         texts = {u.ref: str(said[u.ref.encode()]) for u in refused}
-        if len(refused) > 1 and not atomic and gitpush.too_many(spoken, set(texts.values())):
-            raise gitpush.TooManyRefsError
+        pushed = sum(update.ref not in judged for update in updates)
+        if refused and pushed > 1 and not atomic and gitpush.too_many(spoken, set(texts.values())):
+            others = [update for update in updates if update.ref not in texts]
+            raise gitpush.TooManyRefsError(self._settle(others, judged, said, spoken, atomic=atomic), refused)
         now = self._now_of(refused)
         results: Results = []
         for update in updates:

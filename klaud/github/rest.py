@@ -32,6 +32,9 @@ FRESH = 60.0
 NOTHING_DONE = (400, 404, 409, 422)
 """Statuses that answer a request which names nothing to be done: the right was not what it failed on."""
 
+LIMIT_WORD_WITHIN = 2000
+"""Characters of a GraphQL answer in which a spent rate limit is looked for: such an answer has no data before its errors."""
+
 FILES_LIMIT = 3000
 """Files of a pull request that GitHub serves at most; as many may be more."""
 
@@ -247,10 +250,14 @@ class RestGateway:
         if found.size > limit:
             msg = f"{path} at {ref} has {found.size} bytes, above the limit of {limit}"
             raise errors.ReadFailedError(msg)
-        if found.data is not None:
-            return found.data
-        whole = self._get("/git/blobs/{file_sha}", f"/git/blobs/{names.path_segment(found.blob)}")
-        return decode_or_fail(decode.blob, whole)
+        data = found.data
+        if data is None:
+            whole = self._get("/git/blobs/{file_sha}", f"/git/blobs/{names.path_segment(found.blob)}")
+            data = decode_or_fail(decode.blob, whole)
+        if len(data) > limit:
+            msg = f"{path} at {ref} has {len(data)} bytes where {found.size} were told, above the limit of {limit}"
+            raise errors.ReadFailedError(msg)
+        return data
 
     def merge_base(self, base: str, head: str) -> str | model.Missing:
         """Return the commit at which ``head`` left ``base``."""
@@ -356,7 +363,7 @@ class RestGateway:
             self._sender.graphql_url,
             body={"query": text, "variables": dict(variables)},
             tries=tries,
-            check=self._check_limit,
+            check=lambda answer: _check_limit(answer, errors.ReadFailedError),
         )
         found = decode_or_fail(lambda body: decode_graphql.answer(body, root), answer)
         if not found.parts and found.kinds & {"FORBIDDEN", "INSUFFICIENT_SCOPES"}:
@@ -372,7 +379,7 @@ class RestGateway:
             body={"query": text, "variables": dict(variables)},
             write=True,
             label=label,
-            check=self._check_limit,
+            check=lambda answer: _check_limit(answer, errors.RetryLaterError),
         )
         found = unclear_if_undecodable(lambda body: decode_graphql.answer(body, ""), answer)
         told = "; ".join([*found.whole, *(unread.why for unread in found.failed.values())])
@@ -386,15 +393,6 @@ class RestGateway:
 
     def _mutate(self, text: str, variables: Mapping[str, object], label: str) -> None:
         self.mutate(text, variables, label)
-
-    def _check_limit(self, answer: sender.Answer) -> None:
-        """Ask for another try where a 200 says that the GraphQL rate limit is spent."""
-        if '"RATE_LIMIT' not in answer.body[:2000]:
-            return
-        found = decode_graphql.answer(answer.body, "")
-        if found.kinds & {"RATE_LIMITED", "RATE_LIMIT"}:
-            error = errors.ReadFailedError("GraphQL: the rate limit is spent")
-            raise retry.Again(error, wait="secondary")
 
     # -- for the ref store that has no git protocol
     def ask(self, template: str, path: str, accept: tuple[int, ...] = ()) -> sender.Answer:
@@ -433,6 +431,18 @@ class RestGateway:
     @staticmethod
     def _found(answer: sender.Answer, decoder: paging.One[paging.T], what: str) -> paging.T | model.Missing:
         return model.Missing(what=what) if answer.status == 404 else decode_or_fail(decoder, answer)
+
+
+def _check_limit(answer: sender.Answer, error: type[errors.RetryLaterError]) -> None:
+    """Ask for another try where a 200 says that the GraphQL rate limit is spent: nothing was done then."""
+    if '"RATE_LIMIT' not in answer.body[:LIMIT_WORD_WITHIN]:
+        return
+    try:
+        found = decode_graphql.answer(answer.body, "")
+    except decode.UndecodableError:
+        return  # whoever reads the answer says so
+    if not found.parts and found.kinds & {"RATE_LIMITED", "RATE_LIMIT"}:
+        raise retry.Again(error("GraphQL: the rate limit is spent"), wait="secondary")
 
 
 def decode_or_fail(decoder: paging.One[paging.T], answer: sender.Answer) -> paging.T:

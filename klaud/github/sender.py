@@ -47,6 +47,9 @@ SPACING = 1.0
 
 
 _ADDRESS = re.compile(r"(with url: |https?://)\S+")
+_COUNTED = frozenset(f"x-ratelimit-{part}" for part in ("limit", "remaining", "reset", "used"))
+_COUNT = re.compile(r"[0-9]{1,10}")
+"""A number of a rate limit's header: ten digits hold any time until 2286; a longer one is nothing that can be waited for."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -90,7 +93,7 @@ class _Exchange:
             if self.status not in {301, 302, 303, 307, 308} or verb != "GET" or not location:
                 break
             address = urllib.parse.urljoin(address, location)
-            if origin_of(address) != self._origin:
+            if not _is_at(address, self._origin):
                 break
         if self.status == 301:
             self.status = 308  # PyGithub follows a 301 by itself and drops the query: it never sees one
@@ -101,10 +104,13 @@ class _Exchange:
                 verb, address, data=body, headers=headers, timeout=self._timeout, allow_redirects=False, stream=True
             ) as response:
                 self.status = response.status_code
-                self._headers = {key.lower(): value for key, value in response.headers.items()}
+                named = ((key.lower(), value) for key, value in response.headers.items())
+                # PyGithub computes with the limit's headers: what is no number never reaches it
+                self._headers = {name: value for name, value in named if _readable(name, value)}
                 whole = b"".join(_pieces(response, BODY_LIMIT, f"{verb} {address.partition('?')[0]}"))
                 self._text = whole.decode("utf-8", "replace")
-        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
+            # ValueError: requests takes a redirect's address apart also where it is not to follow it
             raise _BrokenError(_why(error), sent=not _never_sent(error)) from error
 
     def getresponse(self) -> _Exchange:
@@ -248,7 +254,7 @@ class Sender:
 
     def _note(self, headers: Mapping[str, str]) -> None:
         values = [headers.get(f"x-ratelimit-{part}", "") for part in ("limit", "remaining", "reset")]
-        limit, remaining, reset = (int(value) if value.isascii() and value.isdigit() else None for value in values)
+        limit, remaining, reset = (int(value) if _COUNT.fullmatch(value) else None for value in values)
         if remaining is not None:
             at = None if reset is None else datetime.datetime.fromtimestamp(reset, datetime.UTC)
             self.rate_limit = model.RateLimit(limit=limit, remaining=remaining, reset_at=at)
@@ -256,7 +262,7 @@ class Sender:
     def _host_time(self, headers: Mapping[str, str]) -> float:
         try:
             return email.utils.parsedate_to_datetime(headers.get("date", "")).timestamp()
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return self._clock.now().timestamp()
 
     def download(self, template: str, path: str, *, limit: int) -> bytes:
@@ -318,6 +324,18 @@ def _not_had(error: stream_errors.StreamError, limit: int, name: str) -> Excepti
 def spacing_for(api_url: str) -> float:
     """Return the seconds between two writes to a host: none on loopback, where no secondary limit counts them."""
     return 0.0 if urllib.parse.urlsplit(api_url).hostname in {"127.0.0.1", "localhost", "::1"} else SPACING
+
+
+def _readable(name: str, value: str) -> bool:
+    """Tell whether a number of the rate limit can be counted with; any other header can be read."""
+    return name not in _COUNTED or _COUNT.fullmatch(value) is not None
+
+
+def _is_at(address: str, origin: str) -> bool:
+    try:
+        return origin_of(address) == origin
+    except ValueError:  # a port that is none
+        return False
 
 
 def origin_of(url: str) -> str:

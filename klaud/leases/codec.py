@@ -19,6 +19,7 @@ from typing import Any, Literal
 import jiter
 import msgspec
 
+from klaud import errors
 from klaud.leases import model
 
 LIMIT = 64 * 1024
@@ -42,8 +43,8 @@ class Later(msgspec.Struct, frozen=True):
     version: int
 
 
-class RecordTooLargeError(ValueError):
-    """A record does not fit into ``LIMIT``: the caller must cut what it keeps."""
+class RecordTooLargeError(errors.BugError):
+    """A record does not fit into ``LIMIT``: who wrote it had to cut what it keeps."""
 
 
 def encode(record: model.Record, *, repository: str, ref: str, previous: str | None, key: bytes | None) -> bytes:

@@ -49,6 +49,7 @@ class Host:
         self.clock = clock
         self.minted = 0
         self.status = 201
+        self.failing = 0
         server.handler = self.answer
 
     def answer(self, asked: loopback.Asked) -> loopback.Reply | None:
@@ -60,6 +61,9 @@ class Host:
         claims = jwt.decode(credential, KEY.public_key(), algorithms=["RS256"], options={"verify_exp": False})
         assert claims["iss"] == "77"
         assert kind == "Bearer"
+        if self.failing:
+            self.failing -= 1
+            return self.reply(502, {"message": "bad gateway"})
         if asked.path == "/repos/acme/bench/installation":
             return self.reply(200, {"id": 5, "app_id": 77})
         assert asked.path == "/app/installations/5/access_tokens"
@@ -128,3 +132,26 @@ def test_a_key_that_is_none_is_refused_and_not_shown(host: Host) -> None:
 def test_nothing_shows_the_key_or_the_token(token: app.AppToken) -> None:
     token()
     assert repr(token) == "AppToken(acme/bench)"
+
+
+def test_a_renewal_that_nobody_answers_is_tried_again(host: Host, token: app.AppToken) -> None:
+    host.failing = 2
+    assert token() == "minted-1"
+    assert host.clock.at > START
+
+
+def test_a_token_that_is_still_good_serves_while_renewals_fail(host: Host, token: app.AppToken) -> None:
+    token()
+    host.failing = 100
+    host.clock.sleep(3600 - app.RENEW_SECONDS + 1)
+    asked = len(host.server.asked)
+    assert [token() for _ in range(5)] == ["minted-1"] * 5
+    assert len(host.server.asked) == asked + 1, "one try for all five"
+    host.clock.sleep(app.SPARE_SECONDS)
+    assert token() == "minted-1"
+    assert len(host.server.asked) == asked + 2
+    host.clock.sleep(app.RENEW_SECONDS)
+    with pytest.raises(errors.ReadFailedError):
+        token()
+    host.failing = 0
+    assert token() == "minted-2"

@@ -11,7 +11,8 @@ import pytest
 from klaud import errors
 from klaud.github import model, pulls, rest
 from tests.github import test_decode as wire
-from tests.support.answers import TOKEN, said
+from tests.support import answers
+from tests.support.answers import said
 from tests.support.loopback import Reply
 
 if TYPE_CHECKING:
@@ -130,6 +131,57 @@ def test_a_graphql_rate_limit_in_a_200_is_waited_for(
     assert ticking.slept == [60]
 
 
+def test_a_word_of_the_limit_in_half_an_answer_is_an_answer_that_cannot_be_read(
+    server: loopback.Loopback, hub: rest.RestGateway
+) -> None:
+    server.reply("/graphql", Reply(b'{"errors": [{"type": "RATE_LIMITED"'))
+    with pytest.raises(errors.ReadFailedError, match="not as documented"):
+        hub.pulls_of_heads(["x"])
+    with pytest.raises(errors.UnclearWriteError):
+        hub.mark_ready("PR_3")
+
+
+def test_a_write_that_the_graphql_limit_refused_for_good_is_no_failed_read(
+    server: loopback.Loopback, hub: rest.RestGateway
+) -> None:
+    limited = {"data": None, "errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}
+    server.reply("/graphql", said(limited))
+    with pytest.raises(errors.RetryLaterError) as caught:
+        hub.mark_ready("PR_3")
+    assert type(caught.value) is errors.RetryLaterError
+
+
+def test_a_write_with_data_is_not_sent_again_whatever_limit_it_speaks_of(
+    server: loopback.Loopback, hub: rest.RestGateway
+) -> None:
+    done = {"markPullRequestReadyForReview": {"pullRequest": {"isDraft": False}}}
+    server.reply("/graphql", said({"errors": [{"type": "RATE_LIMITED", "message": "soon"}], "data": done}))
+    with pytest.raises(errors.RefusedWriteError):
+        hub.mark_ready("PR_3")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        None,
+        {"totalCount": 2, "nodes": [{"name": "klaud-handoff"}]},
+        {"totalCount": 2, "nodes": [{"name": "full-sweep"}, None]},
+    ],
+)
+def test_a_pull_request_without_all_its_labels_is_not_read(
+    server: loopback.Loopback, hub: rest.RestGateway, labels: dict[str, Any] | None
+) -> None:
+    node = wire.node(labels=labels)
+    server.reply("/graphql", said({"data": {"repository": {"h0": {"totalCount": 1, "nodes": [node]}}}}))
+    found = hub.pulls_of_heads(["klaud/auto-x"])["klaud/auto-x"]
+    assert found.items == ()
+    assert "labels" in found.why_not
+    server.reply("/graphql", said({"data": {"repository": {"n0": node}}}))
+    with pytest.raises(errors.ReadFailedError, match="labels"):
+        hub.pull_details([3])
+
+
 @pytest.mark.parametrize(
     ("problem", "error"),
     [
@@ -171,7 +223,4 @@ def test_the_suite_sees_a_gateway_without_its_guard(
     twin: type[rest.RestGateway],
     check: Callable[[loopback.Loopback, rest.RestGateway], None],
 ) -> None:
-    made = twin(repository="acme/bench", token=TOKEN, api_url=server.url, clock=ticking)
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        check(server, made)
-    made.close()
+    answers.sees(twin, check, server, ticking)

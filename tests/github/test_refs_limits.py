@@ -127,3 +127,23 @@ def test_the_branch_and_the_ledger_go_in_one_atomic_push(
     assert list(answers) == [RefUpdated(branch), RefUpdated(LEDGER)]
     assert host.git("cat-file", "-p", f"{branch}:file.txt") == "new"
     assert host.git("fsck", "--connectivity-only") == ""
+
+
+def test_what_a_host_took_before_it_met_its_limit_is_not_sent_again(
+    host: githttp.GitHost, connect: Callable[..., RefStore]
+) -> None:
+    counted = "n=$(cat taken.$PPID 2>/dev/null || echo 0); echo $((n + 1)) > taken.$PPID"
+    hook(host, "update", f'{counted}; [ $n -lt 3 ] || {{ echo "more than 3 refs in one push" >&2; exit 1; }}')
+    store = connect()
+    oid = store.write_commit(b"1\n")
+    updates = [RefUpdate(f"refs/klaud/claims/{number:016x}", None, oid) for number in range(10)]
+    assert list(store.apply(updates)) == [RefUpdated(update.ref) for update in updates]
+    assert len(host.refs()) == 10
+
+
+def test_a_time_out_of_a_push_is_unclear(host: githttp.GitHost, connect: Callable[..., RefStore]) -> None:
+    store = connect()
+    oid = store.write_commit(b"1\n")
+    host.fault = lambda method, _path: githttp.Fault(status=408) if method == "POST" else None
+    assert list(store.apply([RefUpdate(A, None, oid)])) == [RefUnclear(A)]
+    assert posts(host) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import zlib
 from typing import TYPE_CHECKING
@@ -114,3 +115,75 @@ def test_what_was_read_once_is_not_fetched_again(connect: Callable[..., RefStore
     before = other.fetches
     other.read([oid])
     assert other.fetches == before
+
+
+def test_a_commit_that_cannot_be_parsed_spoils_itself_alone(
+    host: githttp.GitHost, connect: Callable[..., RefStore]
+) -> None:
+    good = host.commit("good")
+    bare = host.git(
+        "hash-object", "-t", "commit", "-w", "--literally", "--stdin", text=f"tree {gitwire.EMPTY_TREE}\n\nx"
+    )
+    host.set(A, good)
+    host.set(B, bare)
+    found = connect().read([good, bare])
+    assert isinstance(found[good], gateway.CommitData)
+    assert isinstance(found[bare], gateway.NotACommit)
+    assert "author" in found[bare].why
+
+
+def test_a_ref_whose_name_is_no_text_can_be_listed_and_told(
+    host: githttp.GitHost, connect: Callable[..., RefStore]
+) -> None:
+    host.set("refs/klaud/claims/\udcff", host.commit("x"))
+    (name,) = connect().list(["refs/klaud/"])
+    assert name.encode() == b"refs/klaud/claims/\\xff"
+
+
+def packed(*things: tuple[int, bytes, bytes]) -> io.BytesIO:
+    """Return a pack of (kind, what stands before the stream, the stream's content), its sum right."""
+    whole = b"PACK" + (2).to_bytes(4, "big") + len(things).to_bytes(4, "big")
+    for kind, before, content in things:
+        size, head = len(content) >> 4, (kind << 4) | (len(content) & 15)
+        while size:
+            whole += bytes([head | 0x80])
+            head, size = size & 0x7F, size >> 7
+        whole += bytes([head]) + before + zlib.compress(content)
+    made = io.BytesIO(whole + hashlib.sha1(whole, usedforsecurity=False).digest())
+    made.seek(0, io.SEEK_END)
+    return made
+
+
+COPY_ALL = b"\xff\x00\x00\x00\x00\x00\x10\x00"
+"""A step of a delta: 4 KiB of the base, from its beginning."""
+
+
+@pytest.mark.parametrize(
+    ("things", "error"),
+    [
+        ([(pack.REF_DELTA, b"\x01" * 20, b"\x05\x05\x05hello")], dulwich.errors.GitProtocolError),
+        ([(5, b"", b"nothing of git's")], gitwire.TRANSPORT_ERRORS),
+        ([(3, b"", b"x" * 4096), (pack.OFS_DELTA, b"\x10", b"\x80\x20\x80\x20" + b"\x7f")], gitwire.TRANSPORT_ERRORS),
+        ([(3, b"", b"x" * 4096), (pack.REF_DELTA, b"\x01" * 20, b"\x80\x20\x80\x20" + COPY_ALL * 70_000)],
+         gitwire.PackTooLargeError),
+        ([(3, b"", b"x" * 4096), (pack.REF_DELTA, b"\x01" * 20, b"\x00" * (gitwire.DELTA_LIMIT + 1))],
+         gitwire.PackTooLargeError),
+    ],
+    ids=["no base", "no kind", "half a step", "a small delta of a huge object", "a huge delta"],
+)  # fmt: skip
+def test_a_pack_that_does_not_hold_together_is_one_of_the_named_errors(
+    things: list[tuple[int, bytes, bytes]], error: type[Exception] | tuple[type[Exception], ...]
+) -> None:
+    with pytest.raises(error):
+        list(gitwire.unpack(packed(*things)))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 7), st.sampled_from([b"", b"\x05", b"\x01" * 20]), st.binary(max_size=60)), max_size=3
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_no_pack_raises_anything_else(things: list[tuple[int, bytes, bytes]]) -> None:
+    with contextlib.suppress(gitwire.PackTooLargeError, *gitwire.TRANSPORT_ERRORS):
+        list(gitwire.unpack(packed(*things)))

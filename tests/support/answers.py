@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.github import test_decode as wire
 from tests.support.loopback import Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klaud.github import rest
     from tests.support import loopback
 
 TOKEN = "canary-77aa01"
@@ -42,3 +47,16 @@ def page(rows: list[Any], total: int, following: str = "") -> Reply:
 def first(query: str = "", size: int = 100) -> str:
     parts = sorted([*(part for part in query.split("&") if part), f"per_page={size}"])
     return f"{RUNS}?{'&'.join(parts)}"
+
+
+def sees(
+    twin: type[rest.RestGateway],
+    check: Callable[[loopback.Loopback, rest.RestGateway], None],
+    server: loopback.Loopback,
+    clock: loopback.FakeClock,
+) -> None:
+    """Fail unless ``check`` fails on a gateway that lacks a guard."""
+    made = twin(repository="acme/bench", token=TOKEN, api_url=server.url, clock=clock)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check(server, made)
+    made.close()
