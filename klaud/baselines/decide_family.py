@@ -16,6 +16,7 @@ class Family:
     def __init__(self, name: str) -> None:
         self.name = name
         self.examples: dict[model.ReasonCode, list[model.Example]] = {}
+        self.commits: dict[model.ReasonCode, set[str]] = {}
         self.unmatched: dict[str, list[model.Row]] = {}
         self.points: list[model.Point] = []
         self.published: set[tuple[model.Value, ...]] = set()
@@ -24,15 +25,25 @@ class Family:
         self.rows: set[str] = set()
         self.kin: set[str] = {name}
 
-    def add(self, code: model.ReasonCode, text: str, row: model.Row | None = None, **more: object) -> None:
-        """Note one instance of a reason."""
+    def add(
+        self,
+        code: model.ReasonCode,
+        text: str,
+        row: model.Row | None = None,
+        *,
+        commit: str = "",
+        differences: tuple[model.Difference, ...] = (),
+    ) -> None:
+        """Note one instance of a reason. ``commit``: where it happened, for reasons that are a commit's."""
         example = model.Example(
             text=reasons.cut(text),
             row=row.digest if row else "",
             run_id=row.run_id if row else None,
-            **more,  # type: ignore[arg-type]  # differences only
+            differences=differences,
         )
         self.examples.setdefault(code, []).append(example)
+        if commit:
+            self.commits.setdefault(code, set()).add(commit)
 
     def relied(self) -> model.Relied:
         """Return what the family is judged by: rows by digest, and every family that these rows could belong to."""
@@ -42,13 +53,14 @@ class Family:
         """Return what the findings come to. ``today``: the current matrix, where there is one to compare with."""
         if not self.examples and not self.points and not self.retired:
             for commit, problem in matrices.problems(self.name):  # without a matrix no row can be told to be its own
-                self.add(problem.code, f"at commit {commit[:12]}: {problem.text}")
+                self.add(problem.code, f"at commit {commit[:12]}: {problem.text}", commit=commit)
             if not self.examples:
                 self.examples["no-published-points"] = []
         found = []
         for code in sorted(self.examples, key=reasons.order):
             examples = sorted(self.examples[code], key=lambda each: (not each.differences, each.row, each.text))
-            found.append(reasons.reason(code, benchmark=benchmark, family=self.name, examples=examples))
+            number = len(self.commits.get(code, ())) or 1
+            found.append(reasons.reason(code, benchmark=benchmark, family=self.name, examples=examples, commits=number))
         points = sorted(self.points, key=lambda point: point.row)
         counts: dict[str, int] = {}
         for point in points:

@@ -50,7 +50,8 @@ class Misses:
             family.rows.add(row.digest)
             family.kin |= owners
             if name in broken:
-                family.add(broken[name].code, f"run {row.run_id}, commit {commit[:12]}: {broken[name].text}", row)
+                why = f"run {row.run_id}, commit {commit[:12]}: {broken[name].text}"
+                family.add(broken[name].code, why, row, commit=commit)
             elif not broken or self._one_off(commit, name, [row]):
                 family.unmatched.setdefault(commit, []).append(row)
 

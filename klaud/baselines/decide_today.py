@@ -28,7 +28,8 @@ class Now:
         if family.name not in self._today:
             state = self._matrices.state(self._current, family.name)
             if isinstance(state, lookup.Problem):
-                family.add(state.code, f"at the current commit {self._current[:12]}: {state.text}")
+                text = f"at the current commit {self._current[:12]}: {state.text}"
+                family.add(state.code, text, commit=self._current)
                 self._today[family.name] = None
             else:
                 self._today[family.name] = lookup.Today(self._plan, state)

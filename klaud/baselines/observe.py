@@ -94,13 +94,13 @@ def published_rows(
 ) -> RowsRead | FeedFailed:
     """Return the benchmark's published rows. ``host``: the host name in the addresses of producer runs."""
     rows = plan.policy.rows
-    name = f"the published rows of {plan.policy.name}"
+    name, feed = f"the published rows of {plan.policy.name}", f"the feed of {plan.policy.name}"
     source = settings_source(rows)
     if source is None:
         return FeedFailed(code="feed-invalid", message=f"{name} have no address: rows needs feed or file")
     try:
         if rows.list:
-            document = place.document(source, name=name, limit_bytes=rows.limit_bytes)
+            document = place.document(source, name=feed, limit_bytes=rows.limit_bytes)
             listed_rows = document.get(rows.list) if isinstance(document, dict) else None
             if not isinstance(listed_rows, list) or not listed_rows:
                 return FeedFailed(code="feed-invalid", message=f"{name} have no list under {rows.list!r}")
@@ -108,7 +108,7 @@ def published_rows(
             bad: list[model.Malformed] = []
             bad_count = 0
         else:
-            listed = place.rows(source, name=name, limit_bytes=rows.limit_bytes, empty=False)
+            listed = place.rows(source, name=feed, limit_bytes=rows.limit_bytes, empty=False)
             raws = listed.rows
             bad_count = listed.malformed
             bad = [model.Malformed(index=each.place, why=f"is no row ({each.reason})") for each in listed.bad]

@@ -20,10 +20,10 @@ _MESSAGES: dict[model.ReasonCode, str] = {
     "feed-invalid": "the published rows are not what the configuration says they are",
     "producer-unprovable": "{n} published row(s) name a run whose commit cannot be proven",
     "producer-untrusted": "{n} published row(s) come from a commit whose generator must not be started",
-    "producer-unavailable": "{n} published row(s) come from a commit whose matrix could not be had",
-    "generator-failed": "the generator failed at {n} commit(s)",
-    "generator-output-invalid": "the generator's output is no matrix at {n} commit(s)",
-    "generator-timeout": "the generator took longer than its time limit at {n} commit(s)",
+    "producer-unavailable": "the matrix of {c} commit(s) could not be had",
+    "generator-failed": "the generator failed at {c} commit(s)",
+    "generator-output-invalid": "the generator's output is no matrix at {c} commit(s)",
+    "generator-timeout": "the generator took longer than its time limit at {c} commit(s)",
     "no-published-points": "no published row belongs to this family",
     "unmatched": "{n} published row(s) match no entry of their producer's matrix",
     "ambiguous": "{n} published row(s) match more than one entry of their producer's matrix",
@@ -55,7 +55,7 @@ _UNBLOCK: dict[model.ReasonCode, str] = {
     "point-retired": "name the point under retired in the configuration, or generate it again: {first}",
     "source-image-moved": "re-run family {family} with the image of today: {first}",
     "recipe-changed": "re-run family {family} with the recipe of today: {first}",
-    "internal-error": "report it with the evidence bundle",
+    "internal-error": "report it to klaud, with the wave's baselines.json",
 }
 
 
@@ -81,16 +81,20 @@ def reason(
     family: str,
     examples: Sequence[model.Example],
     count: int | None = None,
+    commits: int = 1,
     message: str = "",
 ) -> model.Reason:
-    """Return a reason with its words. ``examples`` in their final order; ``count`` their true number if more."""
+    """Return a reason with its words. ``examples`` in their final order; ``count`` their true number if more.
+
+    ``commits``: at how many commits it happened, for reasons that are a commit's.
+    """
     number = len(examples) if count is None else count
     first = examples[0].text if examples else ""
     unblock = _UNBLOCK[code].format(benchmark=benchmark, family=family, first=first).removesuffix(": ")
     return model.Reason(
         code=code,
         count=number,
-        message=cut(message or _MESSAGES[code].format(n=number)),
+        message=cut(message or _MESSAGES[code].format(n=number, c=commits)),
         unblock=cut(unblock),
         examples=tuple(examples[: model.MAX_EXAMPLES]),
     )

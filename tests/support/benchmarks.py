@@ -31,6 +31,21 @@ ENTRIES: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 """Two families: one on a single node, one disaggregated."""
 
+AGGREGATE: dict[str, Any] = {
+    "model-prefix": "m3", "runner": "gb200", "framework": "dyn", "precision": "fp4", "spec-decoding": "mtp", "conc": [1, 2],
+    "image": "reg/img:v1", "disagg": False, "scenario-type": "agentic-coding", "kv-offloading": "none",
+    "prefill": {"num-worker": 1, "tp": 4, "ep": 1, "dp-attn": False},
+    "decode": {"num-worker": 0, "tp": 4, "ep": 1, "dp-attn": False},
+}  # fmt: skip
+"""An aggregate on several nodes: one engine, which publishers mirror into both roles."""
+
+ALL: tuple[settings.Equivalence, ...] = (
+    "aggregate-mirror",
+    "one-worker-aggregate-as-single-node",
+    "agentic-single-node-disagg-flag",
+)
+"""Every named equivalence."""
+
 GENERATOR = """
     import argparse, json, os, pathlib, sys
     parser = argparse.ArgumentParser()
@@ -350,3 +365,10 @@ def github_pull(number: int, head: str, *, merged: bool = True, base: str = "mai
         body="", author=None, head_ref="topic", head_oid=head, head_repository=REPOSITORY, base_ref=base, labels=(),
         created_at=WHEN, updated_at=WHEN,
     )  # fmt: skip
+
+
+def only(verdict: model.Verdict) -> model.Reason:
+    """Return the one reason of a deferred verdict."""
+    assert verdict.verdict == "deferred"
+    assert len(verdict.reasons) == 1, [reason.code for reason in verdict.reasons]
+    return verdict.reasons[0]
