@@ -119,13 +119,16 @@ def outcome(ledger: leases.Ledger) -> leases.Outcome | None:
 
 def pending(ledger: leases.Ledger) -> tuple[str, ...]:
     """Return the clean-up effects of the newest outcome that no later record says are done."""
-    position = next((i for i, r in reversed(list(enumerate(ledger.records))) if isinstance(r, leases.Outcome)), None)
-    if position is None:
-        return ()
-    record = ledger.records[position]
-    later = ledger.records[position + 1 :]
-    done = {r.effect for r in later if isinstance(r, leases.Effected) and r.result in {"done", "found"}}
-    return tuple(e for e in record.pending if e not in done) if isinstance(record, leases.Outcome) else ()
+    done: set[str] = set()
+    for record in reversed(ledger.records):
+        match record:
+            case leases.Outcome():
+                return tuple(e for e in record.pending if e not in done)
+            case leases.Effected(result="done" | "found"):
+                done.add(record.effect)
+            case _:
+                pass
+    return ()
 
 
 def own_oids(ledger: leases.Ledger) -> frozenset[str]:
@@ -263,7 +266,7 @@ class _Found:
         self.cases: dict[str, model.Case] = {}
 
     def change(self, key: str, wave: str, candidate: str, **fields: object) -> None:
-        family = names.family_of(candidate) if candidate else ""
+        family = names.family_of(candidate)
         case = self.cases.get(key) or model.Case(key=key, wave=wave, candidate=candidate, family=family)
         if case.bad:
             fields.pop("bad", None)
@@ -322,7 +325,7 @@ def _spread_bad_claims(found: dict[str, model.Case]) -> None:
     bad = {case.family: case for case in found.values() if case.key.startswith("claims/")}
     for key, case in found.items():
         claim = bad.get(case.family)
-        if claim is not None and claim is not case and not case.bad and not (case.ledger and is_settled(case.ledger)):
+        if claim is not None and not case.bad and not (case.ledger and is_settled(case.ledger)):
             found[key] = msgspec.structs.replace(case, bad=f"its family's {claim.bad}", newer=claim.newer)
 
 
@@ -338,34 +341,29 @@ def _add_forerunner(snapshot: leases.Snapshot, found: dict[str, model.Case]) -> 
         if isinstance(record, leases.Quarantined):
             key = f"forerunner/{record.ref.rpartition('/')[2]}"
             candidate = name if names.is_candidate(name) else ""
-            family = names.family_of(candidate) if candidate else ""
-            found[key] = model.Case(key=key, wave="", candidate=candidate, family=family, bad=record.why, fresh=False)
+            family = names.family_of(candidate)
+            found[key] = model.Case(key=key, wave="", candidate=candidate, family=family, bad=record.why)
             continue
         if record.kind == "lease":
             continue
         candidate = next((c for c in (record.candidate, name) if names.is_candidate(c)), "")
         key = newest.get(candidate) or candidate or f"forerunner/{name}"
-        family = names.family_of(candidate) if candidate else ""
+        family = names.family_of(candidate)
         case = found.get(key) or model.Case(key=key, wave="", candidate=candidate, family=family)
         found[key] = msgspec.structs.replace(case, forerunner=(*case.forerunner, record))
 
 
 def _newest(found: dict[str, model.Case]) -> dict[str, str]:
-    newest: dict[str, model.Case] = {}
-    for case in found.values():
-        if not case.candidate or case.key.startswith("forerunner/"):
-            continue
-        other = newest.get(case.candidate)
-        if other is None or _age(case) > _age(other):
-            newest[case.candidate] = case
-    return {candidate: case.key for candidate, case in newest.items()}
+    known = (c for c in found.values() if c.candidate and not c.key.startswith("forerunner/"))
+    return {case.candidate: case.key for case in sorted(known, key=_age)}
 
 
-def _age(case: model.Case) -> tuple[bool, int, int, str, str]:
+def _age(case: model.Case) -> tuple[bool, tuple[int, ...], str, str]:
+    """Return what orders a candidate's sessions: who holds the claim, the planner's run and attempt, the time, the name."""
     run, _, attempt = case.wave.partition(".")
     at = case.ledger.records[0].at.isoformat() if case.ledger and case.ledger.records else ""
-    numbers = (int(run), int(attempt)) if run.isdigit() and attempt.isdigit() else (0, 0)
-    return (case.claim is not None, *numbers, at, case.wave)
+    numbers = (int(run), int(attempt)) if attempt and names.is_wave(case.wave) else ()
+    return (case.claim is not None, numbers, at, case.wave)
 
 
 def _loose_candidates(sight: model.Sight, index: Index) -> list[str]:
@@ -418,7 +416,7 @@ def _with_objects(
     stray: dict[str, tuple[github.Run, ...]],
     numbers: dict[str, frozenset[int]],
 ) -> model.Case:
-    if not case.candidate or case.key.startswith("forerunner/"):
+    if not case.candidate:
         return case
     named = numbers.get(case.key, frozenset())
     pulls: dict[int, github.PullDetail] = {}
@@ -430,7 +428,7 @@ def _with_objects(
     elif listing is not None:
         if not listing.complete:
             unread.append(model.Unread(f"pull requests of {head}", listing.why_not or "the listing is incomplete"))
-        taken = frozenset[int]().union(*(n for key, n in numbers.items() if key != case.key))
+        taken = frozenset[int]().union(*numbers.values())
         for detail in listing.items:
             number = detail.pull.number
             if number in named or (case.fresh and number not in taken):

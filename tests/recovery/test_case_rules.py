@@ -1,0 +1,810 @@
+"""Which sessions there are and what belongs to each, by tables: runs, what a ledger says, refs sorted into cases."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from klaud import names
+from klaud.github import model as github
+from klaud.leases import model as leases
+from klaud.recovery import decide_cases, model
+from tests.support.memory_cases import (
+    AT,
+    BOT,
+    CANDIDATE,
+    FAMILY,
+    FINAL,
+    GOING,
+    HEAD,
+    KEY,
+    OTHER,
+    SETTING,
+    SMOKE,
+    case,
+    claim,
+    draft,
+    held,
+    holder,
+    ledger,
+    listing,
+    run,
+    sight,
+)  # fmt: skip
+from tests.support.memory_scenes import Scene
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ALICE = github.Account(id=101, login="alice")
+FAMILY_TEXT = "configs/m.yaml:key"
+SECOND = FAMILY + "-" + "0" * 15 + "c"
+"""Another candidate of the same family."""
+CLAIM_REF = f"refs/klaud/claims/{FAMILY}"
+SESSION_REF = f"refs/klaud/sessions/{KEY}"
+LEASE_REF = f"refs/klaud/leases/{KEY}"
+LEASE = held(leases.Lease(at=AT, wave="50.1", candidate=CANDIDATE, holder=holder(40)), LEASE_REF)
+BAD = leases.Quarantined("r", "o" * 40, "not JSON")
+NEWER = leases.Newer("r", "o" * 40, 7)
+ODD = held(leases.Observed(at=AT))
+"""A record that belongs to neither claim, ledger nor lease."""
+BRANCH = names.branch(CANDIDATE)
+LATER = AT + datetime.timedelta(hours=1)
+MARKED = {"display_title": f"klaud candidate [klaud {KEY}]", "head_branch": "main"}
+
+
+def snapshot(**fields: Any) -> leases.Snapshot:
+    """Return the refs of an empty repository, but for what is given."""
+    return msgspec.structs.replace(Scene(outside=True).snapshot(), **fields)
+
+
+def known(seen: model.Sight | None = None, **refs: Any) -> dict[str, model.Case]:
+    """Return every session that these refs (and what else was seen) show, by key."""
+    seen = msgspec.structs.replace(seen or sight(), snapshot=snapshot(**refs))
+    found = decide_cases.cases(seen, decide_cases.Index.of_sight(seen, SETTING))
+    assert [c.key for c in found] == sorted(c.key for c in found)
+    return {c.key: c for c in found}
+
+
+def only(seen: model.Sight | None = None, **refs: Any) -> model.Case:
+    """Return the one session that these refs show."""
+    (found,) = known(seen, **refs).values()
+    return found
+
+
+# -- runs
+
+
+def index(*runs: github.Run | github.Missing, own: github.Run | None = None, **fields: Any) -> decide_cases.Index:
+    return decide_cases.Index.of_sight(sight(*runs, own=own, **fields), SETTING)
+
+
+def test_a_read_by_id_wins_over_a_listing() -> None:
+    """It is newer; every listing counts where nothing was read by id, and our own run is always known."""
+    old, new = run(7, **GOING), run(7)
+    seen = index(new, listing=listing(old), planners=listing(run(8)), head_runs={HEAD: listing(run(9))}, own=run(99))
+    assert seen.by_id == {7: new, 8: run(8), 9: run(9), 99: run(99)}
+    unread = index(
+        listing=model.Unread("a", "b"), planners=model.Unread("a", "b"), head_runs={HEAD: model.Unread("a", "b")}
+    )
+    assert unread.by_id == {}
+
+
+def test_our_own_run_as_it_was_read_first() -> None:
+    """Also where a listing shows it otherwise; a 404 of our own run is no run."""
+    own = run(99, **GOING)
+    assert index(listing=listing(run(99)), own=own).by_id == {99: own}
+    seen = decide_cases.Index({}, SETTING, github.Missing(what="own"))
+    assert (seen.by_id, seen.now) == ({}, None)
+
+
+def test_runs_are_found_by_branch_and_head() -> None:
+    """A run of a deleted branch has none; all runs of a head are kept."""
+    one, two = run(7, head_branch=BRANCH, head_sha=HEAD), run(8, head_branch=None, head_sha=HEAD)
+    seen = index(one, two)
+    assert seen.by_branch == {BRANCH: [one]}
+    assert seen.by_head == {HEAD: [one, two]}
+    assert index(one, run(8, head_branch=BRANCH)).by_branch[BRANCH] == [one, run(8, head_branch=BRANCH)]
+
+
+def test_a_session_is_found_by_its_marker() -> None:
+    """Several runs of one session, all of them; never a check, and never a run that somebody else started."""
+    runs = [run(i, **MARKED) for i in (7, 8)]
+    assert index(*runs).by_session == {KEY: runs}
+    for fields in ({"path": SMOKE}, {"path": FINAL}, {"actor": ALICE}, {"actor": None}, {"display_title": "none"}):
+        assert index(run(7, **{**MARKED, **fields})).by_session == {}
+
+
+def test_the_time_is_the_newest_that_github_showed() -> None:
+    """The start of our own run at least, a change of any run if that is later; without runs, none."""
+    assert index().now is None
+    assert index(run(7, updated_at=AT), run(8, updated_at=LATER), run(9, updated_at=AT)).now == LATER
+    own = run(99, created_at=LATER, updated_at=AT)
+    assert index(run(7), own=own).now == LATER
+    assert index(own=run(99, created_at=AT, updated_at=LATER)).now == LATER
+
+
+def test_only_runs_that_were_read_count() -> None:
+    """In the order asked for; a 404, a failed read and what was not asked for are none."""
+    seen = decide_cases.Index({7: run(7), 8: github.Missing(what="r"), 9: model.Unread("r", "502"), 6: run(6)}, SETTING)
+    assert [r.id for r in seen.runs([7, 8, 9, 5, 6])] == [7, 6]
+
+
+@pytest.mark.parametrize(
+    ("title", "marker"),
+    [
+        ("x [klaud 1.1-a]", "1.1-a"),
+        ("[klaud 1.1-a]", "1.1-a"),
+        ("[klaud old] [klaud new]", "new"),
+        ("[klaud 1.1-a] x", ""),
+        ("[klaud 1.1-a", ""),
+        ("x]", ""),
+        ("", ""),
+    ],
+)
+def test_the_marker_ends_the_name(title: str, marker: str) -> None:
+    """The last one, closed, with nothing after it."""
+    assert decide_cases.marker_of(title) == marker
+
+
+def test_a_workflow_is_known_by_its_file() -> None:
+    """Whatever folder and ref surround it."""
+    assert decide_cases.workflow_of(run(7, path=FINAL)) == "bench-final.yml"
+    assert decide_cases.workflow_of(run(7, path="bench-smoke.yml")) == "bench-smoke.yml"
+    assert decide_cases.workflow_of(run(7, path=".github/workflows/a.yml@refs/heads/x/b.yml")) == "a.yml"
+
+
+@pytest.mark.parametrize(
+    ("account", "is_it"),
+    [(BOT, True), (github.Account(id=90001, login="renamed"), True), (ALICE, False), (None, False),
+     (github.Account(id=1, login="klaud-bot", type="Bot"), False)],
+)  # fmt: skip
+def test_klaud_is_known_by_its_id(account: github.Account | None, is_it: bool) -> None:
+    """Never by a name."""
+    assert decide_cases.is_klaud(account, SETTING) is is_it
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_it"),
+    [
+        ({}, True),
+        ({"path": ".github/workflows/other.yml"}, True),
+        ({"path": ".github/workflows/other.yml", "display_title": "x [klaud 1.1-a]"}, False),
+        ({"display_title": "x [klaud 1.1-a]"}, True),
+        ({"status": "completed"}, False),
+        ({"status": "odd"}, True),
+        ({"actor": ALICE}, False),
+        ({"triggering_actor": ALICE}, False),
+        ({"path": FINAL}, False),
+        ({"path": ".github/workflows/klaud-candidate.yml"}, False),
+    ],
+)
+def test_what_may_be_cancelled(fields: dict[str, Any], is_it: bool) -> None:
+    """Unfinished, klaud's alone, and neither a session nor a final run."""
+    assert decide_cases.is_smoke(run(7, **{"path": SMOKE, **GOING, **fields}), SETTING) is is_it
+
+
+# -- what a ledger says
+
+START = ledger().records[0]
+AGAIN = leases.Continued(at=AT, wave="50.1", holder=holder(61))
+PARK = leases.Parked(at=AT, on=(9, 8), why="final-run")
+TURN = leases.TurnStarted(at=AT, index=0)
+
+
+def records(*found: leases.LedgerRecord) -> leases.Ledger:
+    """Return a ledger of exactly these records."""
+    return leases.Ledger("l", "o" * 40, found)
+
+
+def intent(effect: leases.Effect, *oids: str, number: int | None = None, seq: int = 0) -> leases.Intent:
+    return leases.Intent(at=AT, seq=seq, effect=effect, oids=oids, number=number)
+
+
+def effected(effect: leases.Effect, result: Any = "done", **fields: Any) -> leases.Effected:
+    return leases.Effected(at=AT, seq=0, effect=effect, result=result, **fields)
+
+
+def outcome(word: leases.OutcomeClass = "failed", **fields: Any) -> leases.Outcome:
+    return leases.Outcome(at=AT, outcome=word, **fields)
+
+
+def test_the_start_is_the_first_record() -> None:
+    """Nothing else stands for it."""
+    assert decide_cases.started(records(START, TURN)) == START
+    assert decide_cases.started(records(TURN, START)) is None
+    assert decide_cases.started(records()) is None
+
+
+def test_the_holder_is_the_newest_run() -> None:
+    """The start's, until a continuation took over."""
+    assert decide_cases.holder(records()) is None
+    assert decide_cases.holder(records(TURN)) is None
+    assert decide_cases.holder(ledger(PARK)) == holder(60)
+    assert decide_cases.holder(ledger(PARK, AGAIN, TURN)) == holder(61)
+
+
+@pytest.mark.parametrize(
+    ("found", "parked"),
+    [
+        ((), None),
+        ((START,), None),
+        ((START, PARK), PARK),
+        ((START, PARK, TURN), PARK),
+        ((START, PARK, AGAIN), None),
+        ((PARK, START), None),
+        ((START, PARK, AGAIN, PARK), PARK),
+    ],
+)
+def test_a_park_lasts_until_it_went_on(found: tuple[leases.LedgerRecord, ...], parked: leases.Parked | None) -> None:
+    """A record of another kind does not end it."""
+    assert decide_cases.parked(records(*found)) == parked
+
+
+def test_the_newest_outcome_counts() -> None:
+    """And none where there is none."""
+    assert decide_cases.outcome(ledger(PARK)) is None
+    assert decide_cases.outcome(ledger(outcome(), outcome("validated"), TURN)) == outcome("validated")
+
+
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [
+        ((), ("close-draft", "delete-branch")),
+        ((effected("close-draft"),), ("delete-branch",)),
+        ((effected("close-draft", "found"),), ("delete-branch",)),
+        ((effected("close-draft", "refused"),), ("close-draft", "delete-branch")),
+        ((effected("close-draft", "unclear"),), ("close-draft", "delete-branch")),
+        ((effected("close-draft", "undone"),), ("close-draft", "delete-branch")),
+        ((TURN, intent("close-draft")), ("close-draft", "delete-branch")),
+        ((effected("delete-branch"), effected("close-draft")), ()),
+    ],
+)
+def test_what_an_outcome_leaves_to_do(later: tuple[leases.LedgerRecord, ...], left: tuple[str, ...]) -> None:
+    """Until a later record says done or found; what was done before the outcome is not it."""
+    end = outcome(pending=("close-draft", "delete-branch"))
+    assert decide_cases.pending(ledger(outcome(), effected("delete-branch"), end, *later)) == left
+    assert decide_cases.is_settled(ledger(end, *later)) is (not left)
+
+
+def test_without_an_outcome_nothing_is_pending_and_nothing_settled() -> None:
+    """A session that still runs has no clean-up."""
+    assert decide_cases.pending(ledger(effected("close-draft"))) == ()
+    assert not decide_cases.is_settled(ledger(effected("close-draft")))
+    assert decide_cases.is_settled(ledger(outcome()))
+
+
+def test_the_newest_outcome_says_what_is_pending() -> None:
+    """An older one's list is history, also as the very first record."""
+    assert decide_cases.pending(records(outcome(pending=("close-draft",)))) == ("close-draft",)
+    assert decide_cases.pending(ledger(outcome(pending=("close-draft",)), outcome())) == ()
+
+
+def test_own_commits_are_those_that_were_recorded() -> None:
+    """The base, what was about to be pushed, what was; no other effect's oids, and no empty one."""
+    made = ledger(
+        intent("push-work", "1", "2"), intent("create-branch", "3"), effected("push-work", oid="4"),
+        effected("create-branch", oid="5"), intent("archive-branch", "6"), effected("archive-branch", oid="7"),
+        effected("push-work"),
+    )  # fmt: skip
+    assert decide_cases.own_oids(made) == {OTHER, "1", "2", "3", "4", "5"}
+    assert decide_cases.own_oids(records()) == frozenset()
+
+
+def test_pull_requests_that_a_ledger_names() -> None:
+    """In an intent, an effect or an outcome."""
+    made = ledger(intent("close-draft", number=1), effected("open-draft", number=2), outcome(number=3), TURN)
+    assert decide_cases.numbers_of(made) == {1, 2, 3}
+    assert decide_cases.numbers_of(ledger(intent("open-draft"), effected("open-draft"), outcome())) == frozenset()
+
+
+def test_heads_that_were_archived() -> None:
+    """By intent, by effect, or as the head of an outcome; no other effect's."""
+    made = ledger(
+        intent("archive-branch", "1", "2"), effected("archive-branch", oid="3"), outcome(head="4"), outcome(),
+        intent("push-work", "5"), effected("push-work", oid="6"),
+    )  # fmt: skip
+    assert decide_cases.copied_oids(made) == {"1", "2", "3", "4"}
+
+
+def test_runs_that_a_ledger_names() -> None:
+    """What it started and what it is parked on."""
+    made = ledger(effected("dispatch-smoke", run_id=5), effected("close-draft"), PARK, intent("start-final-run"))
+    assert decide_cases.run_ids(made) == {5, 8, 9}
+
+
+@pytest.mark.parametrize(
+    ("found", "buried"),
+    [
+        ((outcome(by="recovery"),), True),
+        ((outcome(by="finish"),), False),
+        ((outcome(by="recovery"), effected("close-draft")), False),
+        ((outcome(by="recovery"), outcome(by="finish")), False),
+        ((), False),
+    ],
+)
+def test_a_session_is_buried_by_recoverys_last_word(found: tuple[leases.LedgerRecord, ...], buried: bool) -> None:
+    """Whoever writes after it is not dead."""
+    assert decide_cases.is_buried(ledger(*found)) is buried
+
+
+def copy_ref(oid: str) -> str:
+    return f"refs/klaud/archive/branch/auto-{CANDIDATE}/{oid}"
+
+
+def test_archive_copies_of_one_session() -> None:
+    """Those that its ledger names and that stand as they were made; sorted by ref."""
+    made = ledger(intent("archive-branch", HEAD, OTHER, "c" * 40))
+    one = case(ledger=made)
+    archives = {copy_ref(OTHER): OTHER, copy_ref(HEAD): HEAD, copy_ref("c" * 40): HEAD, copy_ref("d" * 40): "d" * 40}
+    found = decide_cases.copies(one, snapshot(ledgers={"l": made}, archives=archives), "refs/klaud")
+    assert list(found.items()) == [(copy_ref(HEAD), HEAD), (copy_ref(OTHER), OTHER)]
+    assert decide_cases.copies(case(), snapshot(archives=archives), "refs/klaud") == {}
+
+
+@pytest.mark.parametrize(
+    ("other_ref", "other", "left"),
+    [
+        (f"s/51.1-{CANDIDATE}", ledger(), True),
+        (f"s/51.1-{CANDIDATE}", ledger(outcome(head=HEAD)), False),
+        (f"s/51.1-{CANDIDATE}", BAD, False),
+        (f"s/51.1-{CANDIDATE}", NEWER, False),
+        (f"s/51.1-{SECOND}", ledger(outcome(head=HEAD)), True),
+        (f"s/51.1-{SECOND}", BAD, True),
+    ],
+)
+def test_a_copy_that_another_session_may_name_is_kept(other_ref: str, other: Any, left: bool) -> None:
+    """Another session of the candidate, readable or not; other candidates' do not matter."""
+    made = leases.Ledger(SESSION_REF, "o" * 40, ledger(intent("archive-branch", HEAD)).records)
+    refs = snapshot(ledgers={other_ref: other, SESSION_REF: made}, archives={copy_ref(HEAD): HEAD})
+    assert decide_cases.copies(case(ledger=made), refs, "refs/klaud") == ({copy_ref(HEAD): HEAD} if left else {})
+
+
+# -- the hand-over card
+
+HANDOFF = names.HANDOFF_LABEL
+SET = github.Event(kind="labeled", actor=ALICE, at=AT, detail=HANDOFF)
+OFF = msgspec.structs.replace(SET, kind="unlabeled")
+CARD = leases.Intent(at=AT, seq=0, effect="comment", label=HANDOFF)
+SAID = github.Event(kind="commented", actor=BOT, at=AT)
+
+
+def at(thing: Any, hours: int) -> Any:
+    return msgspec.structs.replace(thing, at=AT + datetime.timedelta(hours=hours))
+
+
+@pytest.mark.parametrize(
+    ("events", "found", "due"),
+    [
+        ((SET,), (), True),
+        ((), (), False),
+        ((msgspec.structs.replace(SET, detail="other"),), (), False),
+        ((msgspec.structs.replace(SET, kind="commented"),), (), False),
+        ((SET, msgspec.structs.replace(SET, kind="commented")), (), True),
+        ((SET, OFF), (), False),
+        ((SET, OFF, SET), (), True),
+        ((SET, at(SAID, -1)), (), True),
+        ((SET, SAID), (), False),
+        ((SET, at(SAID, 1)), (), False),
+        ((SET, msgspec.structs.replace(SAID, actor=ALICE)), (), True),
+        ((SET, msgspec.structs.replace(SAID, kind="renamed")), (), True),
+        ((SET, SAID, at(SET, 1)), (), True),
+        ((SET,), (TURN, CARD), False),
+        ((SET,), (at(CARD, -1),), False),
+        ((SET,), (msgspec.structs.replace(CARD, label=""),), True),
+        ((SET,), (msgspec.structs.replace(CARD, effect="add-label"),), True),
+        ((SET, at(OFF, 1), at(SET, 2)), (CARD,), True),
+        ((SET, at(OFF, 1), at(SET, 2)), (at(CARD, 1),), False),
+        ((SET, at(OFF, 1), at(SET, 3)), (at(CARD, 2),), False),
+        ((SET, at(OFF, 1), at(SET, 2), at(OFF, 3), at(SET, 4)), (at(CARD, 2),), True),
+    ],
+)  # fmt: skip
+def test_a_card_is_due_once_for_each_time_that_the_label_is_set(
+    events: tuple[github.Event, ...], found: tuple[leases.LedgerRecord, ...], due: bool
+) -> None:
+    """Unless klaud has said something since, or meant to."""
+    seen = msgspec.structs.replace(draft(), timeline=listing(*events))
+    assert decide_cases.card_due(ledger(*found), seen, SETTING) is due
+    cut = msgspec.structs.replace(seen, timeline=listing(*events, complete=False))
+    assert decide_cases.card_due(ledger(*found), cut, SETTING) is False
+    theirs = msgspec.structs.replace(seen, pull=msgspec.structs.replace(seen.pull, author=ALICE))
+    assert decide_cases.card_due(ledger(*found), theirs, SETTING) is False
+
+
+# -- sessions by their refs
+
+
+def test_nothing_is_known_of_an_empty_repository() -> None:
+    """No ref, no session."""
+    assert known() == {}
+
+
+def test_a_session_of_claim_ledger_and_lease() -> None:
+    """Three refs, one case; nothing bad about it."""
+    found = only(claims={CLAIM_REF: claim(holder(60))}, ledgers={SESSION_REF: ledger()}, leases={LEASE_REF: LEASE})
+    assert found == case(claim=claim(holder(60)), ledger=ledger(), lease=LEASE)
+
+
+@pytest.mark.parametrize(
+    ("refs", "kept"),
+    [
+        ({"claims": {CLAIM_REF: claim(holder(60))}}, {"claim": claim(holder(60))}),
+        ({"ledgers": {SESSION_REF: ledger()}}, {"ledger": ledger()}),
+        ({"leases": {LEASE_REF: LEASE}}, {"lease": LEASE}),
+    ],
+    ids=["claim", "ledger", "lease"],
+)
+def test_each_ref_alone_makes_a_session(refs: dict[str, Any], kept: dict[str, Any]) -> None:
+    """With its key, wave, candidate and family."""
+    assert only(**refs) == case(**kept)
+
+
+def other_claim(**fields: Any) -> leases.Held:
+    found = claim(holder(60))
+    return msgspec.structs.replace(found, record=msgspec.structs.replace(found.record, **fields))
+
+
+@pytest.mark.parametrize(
+    ("ref_family", "fields", "bad"),
+    [
+        (FAMILY, {}, ""),
+        (names.short_id(FAMILY_TEXT),
+         {"family": FAMILY_TEXT, "candidate": f"{names.short_id(FAMILY_TEXT)}-{'0' * 15}b"}, ""),
+        ("f" * 16, {}, "the claim names another family"),
+        ("f" * 16, {"family": "f" * 16}, "the claim names another family"),
+        (FAMILY, {"family": "f" * 16}, "the claim names another family"),
+        (FAMILY, {"family": FAMILY_TEXT}, "the claim names another family"),
+    ],
+)  # fmt: skip
+def test_a_claim_names_the_family_of_its_ref(ref_family: str, fields: dict[str, Any], bad: str) -> None:
+    """By its candidate and by its family, either as id or as text; where not, the ref's family is the one in doubt."""
+    found = only(claims={f"refs/klaud/claims/{ref_family}": other_claim(**fields)})
+    assert (found.bad, found.family) == (bad, ref_family)
+
+
+@pytest.mark.parametrize(
+    ("thing", "bad"),
+    [
+        (BAD, "{}: not JSON"),
+        (NEWER, "a newer klaud wrote the {} (version 7)"),
+        (ODD, "the {}'s record is of another kind"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("kind", "ref", "key"),
+    [("claim", CLAIM_REF, f"claims/{FAMILY}"), ("ledger", SESSION_REF, KEY), ("lease", LEASE_REF, KEY)],
+)
+def test_a_ref_that_cannot_be_read_spoils_its_session(thing: Any, bad: str, kind: str, ref: str, key: str) -> None:
+    """It says which ref and why; a newer klaud's is told apart; the family is known all the same."""
+    refs: dict[str, Any] = {f"{kind}s": {ref: thing}}
+    found = only(None, **refs)
+    expected = (key, bad.format(kind), thing is NEWER, FAMILY, None, None, None)
+    assert (found.key, found.bad, found.newer, found.family, found.claim, found.ledger, found.lease) == expected
+
+
+def test_the_first_thing_that_is_bad_is_said() -> None:
+    """A later one does not hide it, and what can be read is still kept."""
+    found = only(ledgers={SESSION_REF: BAD}, leases={LEASE_REF: NEWER})
+    assert (found.bad, found.newer) == ("ledger: not JSON", True)
+    found = only(ledgers={SESSION_REF: BAD}, leases={LEASE_REF: LEASE}, claims={CLAIM_REF: claim(holder(60))})
+    assert (found.bad, found.lease, found.claim) == ("ledger: not JSON", LEASE, claim(holder(60)))
+
+
+@pytest.mark.parametrize(
+    ("first", "bad"),
+    [
+        (START, False),
+        (TURN, True),
+        (None, True),
+        (msgspec.structs.replace(START, wave="51.1"), True),
+        (msgspec.structs.replace(START, candidate=SECOND), True),
+    ],
+)
+def test_a_ledger_begins_with_the_start_of_its_session(first: Any, bad: bool) -> None:
+    """Of this wave and this candidate; an empty one begins with nothing."""
+    whole = records(first) if first else records()
+    found = only(ledgers={SESSION_REF: whole})
+    assert found.bad == ("the ledger's first record is not this session's start" if bad else "")
+    assert found.ledger == whole
+
+
+@pytest.mark.parametrize(("thing", "newer"), [(BAD, False), (NEWER, True)])
+def test_a_bad_claim_spoils_every_session_of_its_family_but_settled_ones(thing: Any, newer: bool) -> None:
+    """It may name any of them; a session of another family, and what is bad by itself, are not touched."""
+    foreign = "f" * 16 + "-" + "0" * 15 + "b"
+    start = msgspec.structs.replace(START, candidate=foreign, family="f" * 16)
+    found = known(
+        claims={CLAIM_REF: thing},
+        ledgers={
+            SESSION_REF: ledger(),
+            f"s/51.1-{CANDIDATE}": ledger(outcome()),
+            f"s/52.1-{CANDIDATE}": leases.Quarantined("r", "o" * 40, "odd"),
+            f"s/50.1-{foreign}": records(start),
+        },
+        leases={f"l/53.1-{CANDIDATE}": LEASE},
+    )
+    assert found[KEY].bad == f"its family's {found[f'claims/{FAMILY}'].bad}"
+    assert found[KEY].newer is newer
+    assert found[f"53.1-{CANDIDATE}"].bad.startswith("its family's ")
+    assert found[f"51.1-{CANDIDATE}"].bad == "the ledger's first record is not this session's start"
+    assert found[f"52.1-{CANDIDATE}"].bad == "ledger: odd"
+    assert found[f"50.1-{foreign}"].bad == ""
+    settled = known(claims={CLAIM_REF: thing}, ledgers={SESSION_REF: ledger(outcome())})
+    assert settled[KEY].bad == ""
+
+
+# -- the forerunner's records
+
+
+def forerunner(name: str = CANDIDATE, kind: Any = "claim", candidate: str = "") -> leases.Forerunner:
+    return leases.Forerunner(f"refs/heads/klaud/{kind}-{name}", "f" * 40, kind, 50, candidate)
+
+
+@pytest.mark.parametrize(
+    ("record", "key", "candidate"),
+    [
+        (forerunner(), CANDIDATE, CANDIDATE),
+        (forerunner("odd-name", candidate=CANDIDATE), CANDIDATE, CANDIDATE),
+        (forerunner(SECOND, candidate=CANDIDATE), CANDIDATE, CANDIDATE),
+        (forerunner(candidate="odd"), CANDIDATE, CANDIDATE),
+        (forerunner("odd-name", candidate="odd"), "forerunner/odd-name", ""),
+    ],
+)
+def test_a_claim_of_the_forerunner_makes_a_session(record: leases.Forerunner, key: str, candidate: str) -> None:
+    """By the candidate that it names, else by its own name, else by nothing but its name."""
+    family = names.family_of(candidate) if candidate else ""
+    expected = model.Case(
+        key=key, wave="", candidate=candidate, family=family, forerunner=(record,), fresh=bool(candidate)
+    )
+    assert only(forerunner=(record,)) == expected
+
+
+def test_a_claim_of_the_forerunner_belongs_to_the_newest_session() -> None:
+    """Where there is one; several stand beside each other."""
+    records_ = (forerunner(), forerunner("b", candidate=CANDIDATE))
+    found = known(forerunner=records_, ledgers={SESSION_REF: ledger()})
+    assert found[KEY].forerunner == records_
+    assert set(found) == {KEY}
+    alone = only(forerunner=records_)
+    assert (alone.key, alone.forerunner) == (CANDIDATE, records_)
+
+
+def test_a_lease_of_the_forerunner_makes_no_session() -> None:
+    """It is judged apart; what comes after it is read all the same."""
+    assert known(forerunner=(forerunner(kind="lease"),)) == {}
+    assert set(known(forerunner=(forerunner(kind="lease"), forerunner()))) == {CANDIDATE}
+
+
+@pytest.mark.parametrize(("name", "candidate", "family"), [(CANDIDATE, CANDIDATE, FAMILY), ("odd-name", "", "")])
+def test_a_bad_record_of_the_forerunner_is_a_case_of_its_own(name: str, candidate: str, family: str) -> None:
+    """Nothing of the candidate's is judged by it, and the next record is still read."""
+    bad = leases.Quarantined(f"refs/heads/klaud/claim-{name}", "f" * 40, "not JSON")
+    found = known(forerunner=(bad, forerunner(SECOND)), branches={f"refs/heads/klaud/auto-{CANDIDATE}": HEAD})
+    one = found[f"forerunner/claim-{name}"]
+    assert one == model.Case(key=one.key, wave="", candidate=candidate, family=family, bad="not JSON", fresh=False)
+    assert found[CANDIDATE].branch == HEAD
+    assert set(found) == {one.key, SECOND, CANDIDATE}
+
+
+# -- which session is the newest
+
+
+def start(wave: str, at: datetime.datetime = AT) -> leases.Ledger:
+    return records(msgspec.structs.replace(START, wave=wave, at=at))
+
+
+LOCAL = "local-" + "0" * 16
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        (("50.1", AT), ("51.1", AT)),
+        (("9.1", AT), ("50.1", AT)),
+        (("50.1", AT), ("50.2", AT)),
+        (("50.9", AT), ("50.10", AT)),
+        (("50.2", LATER), ("51.1", AT)),
+        ((LOCAL, LATER), ("50.1", AT)),
+        ((LOCAL, AT), (LOCAL[:-1] + "1", AT)),
+        ((LOCAL[:-1] + "1", AT), (LOCAL, LATER)),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_branch_and_draft_belong_to_the_newest_session(
+    older: tuple[str, datetime.datetime], newer: tuple[str, datetime.datetime], turned: bool
+) -> None:
+    """By run, then attempt, then time, then name, whatever order the refs come in."""
+    made = {f"s/{wave}-{CANDIDATE}": start(wave, at) for wave, at in (older, newer)}
+    refs = dict(reversed(made.items())) if turned else made
+    found = known(
+        sight(heads={BRANCH: listing(draft())}), ledgers=refs, branches={f"refs/heads/klaud/auto-{CANDIDATE}": HEAD}
+    )
+    for wave, fresh in ((older[0], False), (newer[0], True)):
+        one = found[f"{wave}-{CANDIDATE}"]
+        assert (one.fresh, one.branch, one.pulls) == (fresh, HEAD if fresh else None, (draft(),) if fresh else ())
+
+
+def test_the_holder_of_the_claim_is_the_newest() -> None:
+    """Also where a later wave has left a ledger; without a ledger, by its number alone."""
+    found = known(claims={CLAIM_REF: claim(holder(60))}, ledgers={f"s/70.1-{CANDIDATE}": start("70.1")})
+    assert (found[KEY].fresh, found[f"70.1-{CANDIDATE}"].fresh) == (True, False)
+    found = known(leases={LEASE_REF: LEASE, f"l/70.1-{CANDIDATE}": LEASE})
+    assert (found[KEY].fresh, found[f"70.1-{CANDIDATE}"].fresh) == (False, True)
+
+
+@pytest.mark.parametrize("wave", ["x.1", "50.x", "50.1.1", "", "."])
+def test_a_claim_whose_wave_is_no_wave_stops_nothing(wave: str) -> None:
+    """It holds the claim all the same, so it is the newest."""
+    found = known(claims={CLAIM_REF: other_claim(wave=wave)}, ledgers={SESSION_REF: ledger()})
+    assert (found[f"{wave}-{CANDIDATE}"].fresh, found[KEY].fresh) == (True, False)
+
+
+def test_each_candidate_has_a_newest_session() -> None:
+    """A later wave of another candidate changes nothing."""
+    start_ = msgspec.structs.replace(START, wave="70.1", candidate=SECOND)
+    found = known(ledgers={SESSION_REF: ledger(), f"s/70.1-{SECOND}": records(start_)})
+    assert [c.fresh for c in found.values()] == [True, True]
+
+
+# -- sessions without a record
+
+
+def test_a_branch_makes_a_session() -> None:
+    """Without a wave."""
+    found = only(branches={f"refs/heads/klaud/auto-{CANDIDATE}": HEAD})
+    assert found == model.Case(key=CANDIDATE, wave="", candidate=CANDIDATE, family=FAMILY, branch=HEAD)
+
+
+@pytest.mark.parametrize(
+    ("head", "seen", "is_one"),
+    [
+        (BRANCH, listing(draft()), True),
+        (BRANCH, listing(draft(is_open=False), draft()), True),
+        (BRANCH, listing(draft(is_open=False)), False),
+        (BRANCH, listing(), False),
+        (BRANCH, model.Unread("p", "502"), False),
+        ("feature", listing(draft()), False),
+        (BRANCH + "-more", listing(draft()), False),
+    ],
+)
+def test_an_open_pull_request_makes_a_session(head: str, seen: Any, is_one: bool) -> None:
+    """On a branch that is exactly klaud's."""
+    found = known(sight(heads={head: seen}))
+    assert set(found) == ({CANDIDATE} if is_one else set())
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_one"),
+    [({}, True), ({"status": "completed"}, False), ({"actor": ALICE}, False), ({"head_branch": "main"}, False)],
+)
+def test_an_unfinished_check_makes_a_session(fields: dict[str, Any], is_one: bool) -> None:
+    """Klaud's own, on a branch of klaud's; its runs come by number."""
+    runs = [run(i, **{"path": SMOKE, "head_branch": BRANCH, **GOING, **fields}) for i in (8, 7)]
+    found = known(sight(*runs))
+    assert [r.id for c in found.values() for r in c.stray_runs] == ([7, 8] if is_one else [])
+    assert set(found) == ({CANDIDATE} if is_one else set())
+
+
+def test_a_branch_without_runs_to_cancel_hides_no_other() -> None:
+    """One branch after the other is looked at."""
+    there = run(7, path=SMOKE, head_branch=BRANCH, **GOING)
+    over = run(6, path=SMOKE, head_branch=names.branch(SECOND))
+    elsewhere = run(5, path=SMOKE, head_branch="main", **GOING)
+    assert set(known(sight(elsewhere, over, there))) == {CANDIDATE}
+
+
+def test_a_session_with_records_is_not_made_again() -> None:
+    """The loose objects are its."""
+    there = run(7, path=SMOKE, head_branch=BRANCH, **GOING)
+    found = only(
+        sight(there, heads={BRANCH: listing(draft())}),
+        ledgers={SESSION_REF: ledger()}, branches={f"refs/heads/klaud/auto-{CANDIDATE}": HEAD},
+    )  # fmt: skip
+    assert found == case(ledger=ledger(), branch=HEAD, pulls=(draft(),), stray_runs=(there,))
+
+
+def test_runs_and_branch_are_not_an_older_sessions() -> None:
+    """They belong to the newest."""
+    there = run(7, path=SMOKE, head_branch=BRANCH, **GOING)
+    found = known(sight(there), ledgers={SESSION_REF: ledger(), f"s/51.1-{CANDIDATE}": start("51.1")})
+    assert [bool(c.stray_runs) for c in found.values()] == [False, True]
+
+
+# -- whose pull request it is
+
+
+def of_two(
+    heads: Mapping[str, Any], numbered: Mapping[int, Any], old: tuple[int, ...] = (), new: tuple[int, ...] = ()
+) -> tuple[model.Case, model.Case]:
+    """Return two sessions of one candidate, older first, whose ledgers name these pull requests."""
+    refs = {
+        f"s/{wave}-{CANDIDATE}": records(*start(wave).records, *(effected("open-draft", number=n) for n in numbers))
+        for wave, numbers in (("50.1", old), ("51.1", new))
+    }
+    found = known(sight(heads=dict(heads), numbered=dict(numbered)), ledgers=refs)
+    return found[KEY], found[f"51.1-{CANDIDATE}"]
+
+
+def numbers(one: model.Case) -> list[int]:
+    return [d.pull.number for d in one.pulls]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ((), (), ([], [1, 2])),
+        ((1,), (), ([1], [2])),
+        ((1,), (2,), ([1], [2])),
+        ((1, 2), (), ([1, 2], [])),
+        ((1,), (1,), ([1], [1, 2])),
+        ((), (2,), ([], [1, 2])),
+    ],
+)
+def test_pull_requests_of_one_branch(
+    old: tuple[int, ...], new: tuple[int, ...], expected: tuple[list[int], list[int]]
+) -> None:
+    """Each ledger's own; what no other names is the newest session's. In the order of their numbers."""
+    one, two = of_two({BRANCH: listing(draft(number=2), draft(number=1))}, {}, old, new)
+    assert (numbers(one), numbers(two)) == expected
+    assert (one.unread, two.unread) == ((), ())
+
+
+def moved(**fields: Any) -> github.PullDetail:
+    found = draft(number=3)
+    return msgspec.structs.replace(found, pull=msgspec.structs.replace(found.pull, **fields))
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected", "unread"),
+    [
+        (draft(number=3), [3], 0),
+        (moved(head_ref="feature"), [], 0),
+        (moved(head_repository=None), [], 0),
+        (github.Missing(what="p"), [], 0),
+        (model.Unread("pull request 3", "502"), [], 1),
+        (None, [], 0),
+    ],
+)
+def test_a_pull_request_that_only_the_ledger_names(seen: Any, expected: list[int], unread: int) -> None:
+    """Read by its number; only of this head, in a repository that still is; a failed read is kept as one."""
+    numbered = {} if seen is None else {3: seen}
+    one, two = of_two({BRANCH: listing()}, numbered, old=(3,))
+    assert (numbers(one), len(one.unread), numbers(two), two.unread) == (expected, unread, [], ())
+
+
+def test_a_listed_pull_request_is_not_judged_again_by_its_number() -> None:
+    """What the head's listing shows is taken."""
+    one, _ = of_two({BRANCH: listing(draft(number=3))}, {3: model.Unread("p", "502")}, old=(3,))
+    assert (numbers(one), one.unread) == ([3], ())
+
+
+@pytest.mark.parametrize(
+    ("seen", "unread"),
+    [
+        (listing(), ()),
+        (model.Unread("heads", "502"), (model.Unread("heads", "502"),)),
+        (listing(draft(), complete=False), (model.Unread(f"pull requests of {BRANCH}", "cut"),)),
+        (github.Listing((draft(),), complete=False),
+         (model.Unread(f"pull requests of {BRANCH}", "the listing is incomplete"),)),
+    ],
+)  # fmt: skip
+def test_a_listing_that_is_not_whole_is_said(seen: Any, unread: tuple[model.Unread, ...]) -> None:
+    """With the reason that the host gave; what it showed is used all the same."""
+    found = only(sight(heads={BRANCH: seen}), ledgers={SESSION_REF: ledger()})
+    assert found.unread == unread
+    assert numbers(found) == ([1] if isinstance(seen, github.Listing) and seen.items else [])
+
+
+def test_cases_without_a_candidate_get_no_objects() -> None:
+    """A claim that cannot be read, and the forerunner's odd names."""
+    found = known(
+        sight(heads={names.branch(""): model.Unread("p", "502"), BRANCH: listing(draft())}),
+        claims={CLAIM_REF: BAD},
+        forerunner=(forerunner("odd"), leases.Quarantined(f"refs/heads/klaud/claim-{CANDIDATE}", "f" * 40, "bad")),
+    )
+    assert set(found) == {f"claims/{FAMILY}", "forerunner/odd", f"forerunner/claim-{CANDIDATE}", CANDIDATE}
+    for key in set(found) - {CANDIDATE}:
+        assert (found[key].pulls, found[key].unread, found[key].branch) == ((), (), None)
