@@ -10,7 +10,8 @@ file limit; the idle limit counts waiting for the network only; an error holds n
 passes through. The caller's own exception passes through as the same object. Closing takes at most 5 s and never raises:
 the connection is given up, and ``close_failed`` says so.
 
-Non-promise: the caller's deadline is looked at before each read; one read may outlast it by the idle limit.
+Non-promise: the caller's deadline is looked at between waits for the network; one wait may outlast it by the idle limit,
+and a host that sends its headers byte by byte is waited for as long as it does.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from klaud.records import call as calls
 
 GZIP = 16 + zlib.MAX_WBITS
+
+COMPRESSION = 2
+"""How much larger than its limit a file may be in compressed bytes: those may decode to nothing at all, without end."""
 
 
 class State(enum.Enum):
@@ -78,6 +82,7 @@ class Response:
         self._raw: Any = None
         self._gzip: Any = None
         self._compressed = b""
+        self._arrived = 0
         self.state = State.OPENING
         self.requests = 0
         self.sleeps = 0
@@ -135,10 +140,17 @@ class Response:
         fault: errors.StreamError | None = None
         data = b""
         try:
-            if self._deadline is not None and self._clock.monotonic() >= self._deadline:
-                fault = acquire.past_deadline()
-            else:
-                data = self._plain(size) if self._gzip is None else self._unzipped(size)
+            while True:
+                if self._deadline is not None and self._clock.monotonic() >= self._deadline:
+                    fault = acquire.past_deadline()
+                    break
+                found = self._plain(size) if self._gzip is None else self._unzipped(size)
+                if found is not None:
+                    data, found = found, None
+                    break
+                if self._arrived > COMPRESSION * self._limit_bytes + size:
+                    fault = self._too_large()
+                    break
         except urllib3.exceptions.ReadTimeoutError:
             fault = errors.StreamError(
                 f"the host sent nothing for {self._limits.idle_seconds} s",
@@ -208,25 +220,36 @@ class Response:
         return None
 
     def _plain(self, size: int) -> bytes:
-        return bytes(self._raw.read1(size, decode_content=False))
+        data = bytes(self._raw.read1(size, decode_content=False))
+        self._arrived += len(data)
+        return data
 
-    def _unzipped(self, size: int) -> bytes:
-        while True:
-            if self._gzip.eof:
-                self._compressed = self._gzip.unused_data or self._plain(size)
-                if not self._compressed:
-                    return b""
-                self._gzip = zlib.decompressobj(GZIP)  # one more member
-            data: bytes = self._gzip.decompress(self._compressed, size)
-            self._compressed = self._gzip.unconsumed_tail
-            if data:
-                return data
-            if not self._gzip.eof and not self._compressed:
-                self._compressed = self._plain(size)
-                if not self._compressed:
-                    if self._raw.tell():
-                        raise zlib.error("cut")
-                    return b""
+    def _unzipped(self, size: int) -> bytes | None:
+        """Return decoded bytes, ``b""`` at the end, None where what has come so far decodes to nothing."""
+        if self._gzip.eof:
+            self._compressed = self._gzip.unused_data or self._plain(size)
+            if not self._compressed:
+                return b""
+            self._gzip = zlib.decompressobj(GZIP)  # one more member
+        data: bytes = self._gzip.decompress(self._compressed, size)
+        self._compressed = self._gzip.unconsumed_tail
+        if data:
+            return data
+        if not self._gzip.eof and not self._compressed:
+            self._compressed = self._plain(size)
+            if not self._compressed:
+                if self._arrived:
+                    raise zlib.error("cut")
+                return b""
+        return None
+
+    def _too_large(self) -> errors.StreamError:
+        return errors.StreamError(
+            f"the file is compressed to more than {COMPRESSION} times the limit of {self._limit_bytes} bytes",
+            code="download-limit",
+            status=200,
+            details={"error_type": "DownloadLimit", "limit_bytes": self._limit_bytes, **self._where()},
+        )
 
     def _where(self) -> dict[str, int | float | str]:
         where: dict[str, int | float | str] = {"bytes_read": self.bytes_read}

@@ -4,6 +4,7 @@ can leave. Counted in each: GETs, sleeps, closes, and records delivered.
 
 from __future__ import annotations
 
+import gzip
 import threading
 from typing import Any
 
@@ -314,3 +315,43 @@ def test_an_interrupt_while_reading_passes_and_closes(reading: Reading) -> None:
     assert caught.value is mine
     assert records.response is not None
     assert (records.response.closes, records.response.state) == (1, response.State.FAILED)
+
+
+EMPTY = gzip.compress(b"")
+PACKED = {"Content-Encoding": "gzip"}
+
+
+def test_compressed_bytes_that_decode_to_nothing_are_bounded(reading: Reading) -> None:
+    """Empty gzip members without end would fill no limit on decoded bytes, and keep one read busy for ever."""
+    bound = Limits(file_bytes=1000, chunk_bytes=1000)
+    many = EMPTY * (3000 // len(EMPTY))
+    reading.serve(loopback.Reply(gzip.compress(lines(3)) + EMPTY * 90, headers=PACKED, chunked=True))
+    numbers, fault, opened = reading.read(limits=bound)
+    assert (numbers, fault) == ([0, 1, 2], None)
+    reading.serve(loopback.Reply(pieces=[gzip.compress(lines(3)), *[many] * 1000], headers=PACKED, chunked=True))
+    numbers, fault, opened = reading.read(limits=bound)
+    assert fault is not None
+    assert (numbers, fault.code, opened.closes) == ([0, 1, 2], "download-limit", 1)
+    assert opened._arrived < 5000
+
+
+def test_the_deadline_holds_inside_a_read_that_decodes_to_nothing(reading: Reading) -> None:
+    reading.serve(loopback.Reply(EMPTY, headers=PACKED))
+    deadline = reading.clock.monotonic() + 5
+    with reading.client.open_batch_records("msgbatch_0", deadline=deadline) as records:
+
+        class Trickle:
+            """One byte a second, of the header of a gzip member."""
+
+            tell = 0
+
+            def read1(self, _size: int, **_options: Any) -> bytes:
+                reading.clock.passed += 1
+                self.tell += 1
+                return EMPTY[self.tell - 1 : self.tell]
+
+        assert records.response is not None
+        records.response._raw = trickle = Trickle()
+        with pytest.raises(errors.StreamError, match="the deadline that the caller set has passed"):
+            next(records)
+    assert trickle.tell == 5
