@@ -403,6 +403,10 @@ class RestGateway:
         """Send one POST below the repository."""
         return self._write("POST", template, path, fields)
 
+    def take_away(self, template: str, path: str) -> None:
+        """Send one DELETE below the repository; what is not there is success."""
+        self._sender.send("DELETE", REPO + template, self._base + path, write=True, accept=(404,))
+
     def listing(self, template: str, path: str, decoder: paging.Decoder[paging.T]) -> model.Listing[paging.T]:
         """Read one listing below the repository."""
         return self._list(template, path, decoder)
@@ -441,7 +445,7 @@ def _check_limit(answer: sender.Answer, error: type[errors.RetryLaterError]) -> 
         found = decode_graphql.answer(answer.body, "")
     except decode.UndecodableError:
         return  # whoever reads the answer says so
-    if not found.parts and found.kinds & {"RATE_LIMITED", "RATE_LIMIT"}:
+    if all(part == b"null" for part in found.parts.values()) and found.kinds & {"RATE_LIMITED", "RATE_LIMIT"}:
         raise retry.Again(error("GraphQL: the rate limit is spent"), wait="secondary")
 
 

@@ -126,9 +126,10 @@ def test_a_graphql_rate_limit_in_a_200_is_waited_for(
     server: loopback.Loopback, hub: rest.RestGateway, ticking: loopback.FakeClock
 ) -> None:
     limited = said({"data": None, "errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]})
-    server.reply("/graphql", limited, said({"data": {"repository": {"h0": {"totalCount": 0, "nodes": []}}}}))
+    empty = said({"data": {"repository": None}, "errors": [{"type": "RATE_LIMITED", "message": "exceeded"}]})
+    server.reply("/graphql", limited, empty, said({"data": {"repository": {"h0": {"totalCount": 0, "nodes": []}}}}))
     assert hub.pulls_of_heads(["x"])["x"].complete
-    assert ticking.slept == [60]
+    assert ticking.slept == [60, 120]
 
 
 def test_a_word_of_the_limit_in_half_an_answer_is_an_answer_that_cannot_be_read(
