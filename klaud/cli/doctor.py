@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from klaud.cli import live as lives
+    from klaud.github import gateway as ports
     from klaud.planner.preflight import Check
 
 SCHEDULE_DAYS = 2
@@ -113,17 +114,22 @@ def _wrong(name: str, what: str, fix: str, **more: Any) -> Check:
     return preflight.Check(**{"name": name, "result": "wrong", "what": what, "fix": fix, **more})
 
 
-def _labels(live: lives.Live, *, fix: bool) -> Iterable[Check]:
+def labels(live: lives.Live) -> dict[str, str]:
+    """Return the labels that klaud needs, each with the description that klaud gives it."""
     from klaud import names
 
     wanted = {names.HANDOFF_LABEL: "klaud hands this draft over"}
     for flows in live.config.flows():
-        wanted[flows.final_label] = f"start {flows.final}"
-    for label, meaning in wanted.items():
+        wanted[flows.final_label] = f"start {flows.final}"[:100]
+    return wanted
+
+
+def _labels(live: lives.Live, *, fix: bool) -> Iterable[Check]:
+    for label, meaning in labels(live).items():
         if live.gateway.has_label(label):
             yield _ok("label", f"{label} is there")
         elif fix:
-            live.gateway.create_label(label, meaning[:100])
+            live.gateway.create_label(label, meaning)
             yield _ok("label", f"{label} was missing and is made")
         else:
             yield _wrong("label", f"the repository has no label {label}", "run klaud doctor --fix, or make it by hand")
@@ -196,21 +202,38 @@ def _namespace(live: lives.Live) -> Iterable[Check]:
 
 
 def _probe(live: lives.Live) -> Iterable[Check]:
+    """Try the configured way to klaud's refs; where that is refused, say whether the other one would do."""
+    from klaud.cli import live as lives
+
+    found = list(_probe_store(live, live.refs, live.config.refs_store))
+    yield from found
+    if any(one.stops for one in found):
+        other: Literal["git", "graphql"] = "git" if live.config.refs_store == "graphql" else "graphql"
+        store = lives.ref_store(other, live.config, live.place, live.gateway, live.credential, live.clock)
+        if all(one.result == "ok" for one in _probe_store(live, store, other)):
+            yield _ok("refs", f"refs-store: {other} would do: they can be made and deleted by it")
+
+
+def _probe_store(live: lives.Live, store: ports.RefStore, kind: str) -> Iterable[Check]:
     import secrets
 
     from klaud.github import gateway as ports
 
     ref = f"{live.names.prefix}/doctor/{secrets.token_hex(8)}"
-    oid = live.refs.write_commit(b"klaud doctor")
-    (made,) = live.refs.apply([ports.RefUpdate(ref, None, oid)])
+    try:
+        oid = store.write_commit(b"klaud doctor")
+        (made,) = store.apply([ports.RefUpdate(ref, None, oid)])
+    except errors.ForbiddenError as error:
+        yield _wrong("refs", f"by {kind}: {error}", error.advice, stops=True, status=error.exit_status)
+        return
     if not isinstance(made, ports.RefUpdated):
         why = made.reason if isinstance(made, ports.RefRejected) else type(made).__name__
-        fix = "allow it in the host's rulesets, or set refs-prefix to a name that the host takes"
-        yield _wrong("refs", f"the host refuses refs below {live.names.prefix}: {why}", fix, stops=True)
+        fix = "allow it in the host's rulesets, set refs-prefix to a name that the host takes, or choose another refs-store"
+        yield _wrong("refs", f"the host refuses refs below {live.names.prefix} by {kind}: {why}", fix, stops=True)
         return
-    (gone,) = live.refs.apply([ports.RefUpdate(ref, oid, None)])
+    (gone,) = store.apply([ports.RefUpdate(ref, oid, None)])
     if isinstance(gone, ports.RefUpdated):
-        yield _ok("refs", f"refs below {live.names.prefix} can be made and deleted")
+        yield _ok("refs", f"refs below {live.names.prefix} can be made and deleted by {kind}")
     else:
         yield _wrong(
             "refs", f"{ref} could be made and not deleted", "allow deletions below the prefix, delete it by hand"

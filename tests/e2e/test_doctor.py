@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from klaud.cli import doctor
+from klaud.cli import doctor, init
+from klaud.cli import live as lives
 from klaud.fakehub import git as fakehub_git
 from klaud.fakehub import state
 from tests.support import adopted
@@ -245,19 +247,91 @@ def test_what_klaud_starts_is_read_from_on(triggers: dict[str, object], wanted: 
     assert doctor.starts(triggers) == wanted
 
 
+# -- uninstall
+
+
+def branch(name: str) -> str:
+    return f"refs/heads/klaud/auto-{name * 16}-{name * 16}"
+
+
+def commit(it: Adopted, author: str) -> str:
+    git = it.hub.git(adopted.REPOSITORY)
+    return it.hub.commit(adopted.REPOSITORY, None, {"x": author}, author=author, parent=git.ref("refs/heads/main"))
+
+
 def test_uninstall_lists_first_and_takes_away_only_what_is_klauds(world: Adopted) -> None:
     git = world.hub.git(adopted.REPOSITORY)
     tip = git.ref("refs/heads/main")
-    assert tip is not None
-    mine = "refs/heads/klaud/auto-0123456789abcdef-0123456789abcdef"
     other = "refs/heads/klaud/auto-notes"
-    git.set_refs({"refs/klaud/families/0123456789abcdef": tip, mine: tip, other: tip})
+    refs = {"refs/klaud/families/0123456789abcdef": tip, branch("a"): commit(world, "klaud-bot"), branch("b"): tip,
+            branch("c"): commit(world, "mira"), other: tip}  # fmt: skip
+    git.set_refs(refs)
+    del world.repository.labels["klaud-handoff"]
+    world.klaud("doctor", "--fix")
     status, said = world.klaud("uninstall")
     assert status == 0
-    assert "nothing was written" in said
-    assert mine in git.refs()
+    assert "3 refs, 1 labels, 0 variables, 4 files; nothing was written" in said
+    assert {ref: git.ref(ref) for ref in refs} == refs
+    assert "klaud-handoff" in world.repository.labels
     status, said = world.klaud("uninstall", "--yes")
     assert status == 0, said
-    assert sorted(ref for ref in git.refs() if "klaud" in ref) == [other]
+    assert sorted(ref for ref in git.refs() if "klaud" in ref) == sorted([branch("c"), other])
+    assert f"stays: {branch('c')}: its newest commit is a person's" in said
+    assert list(world.repository.labels) == ["full-sweep"]
+    assert "stays: label full-sweep: klaud has not made it" in said
     assert not (world.clone / ".github/klaud.yml").exists()
     assert (world.clone / ".github/workflows/bench-smoke.yml").exists()
+
+
+def test_a_label_that_is_worn_and_a_workflow_that_calls_no_klaud_stay(world: Adopted) -> None:
+    world.hub.label(world.repository, "klaud-handoff").description = "klaud hands this draft over"
+    git = world.hub.git(adopted.REPOSITORY)
+    git.set_refs({branch("a"): commit(world, "klaud-bot")})
+    with contextlib.closing(lives.open_live().gateway) as gateway:
+        head = branch("a").removeprefix("refs/heads/")
+        made = gateway.create_pull(head=head, base="main", title="t", body="b", draft=True).number
+        gateway.add_labels(made, ["klaud-handoff"])
+    (world.clone / ".github/workflows/klaud-plan.yml").write_text("name: mine\n")
+    status, said = world.klaud("uninstall", "--yes")
+    assert status == 0, said
+    assert f"stays: {branch('a')}: pull request #{made} is open" in said
+    assert f"stays: label klaud-handoff: pull request #{made} wears it" in said
+    assert "stays: file .github/workflows/klaud-plan.yml: it does not call klaud" in said
+    assert "klaud-handoff" in world.repository.labels
+    assert (world.clone / ".github/workflows/klaud-plan.yml").exists()
+
+
+def test_the_pause_stays_as_long_as_a_schedule_would_begin_anew(world: Adopted) -> None:
+    world.repository.variables["KLAUD_PAUSED"] = "1"
+    world.repository.variables["OTHER"] = "a person's"
+    assert "stays: variable KLAUD_PAUSED: klaud-plan.yml" in world.klaud("uninstall", "--yes")[1]
+    assert world.repository.variables["KLAUD_PAUSED"] == "1"
+    world.commit({f".github/workflows/{name}": None for name in init.WORKFLOWS})
+    for name in init.WORKFLOWS:
+        del world.repository.workflows[f".github/workflows/{name}"]
+    adopted.write(world.clone, {".github/klaud.yml": adopted.CONFIG})
+    status, said = world.klaud("uninstall", "--yes")
+    assert status == 0, said
+    assert world.repository.variables == {"OTHER": "a person's"}
+
+
+def test_what_the_token_may_not_see_or_delete_is_named(world: Adopted) -> None:
+    world.hub.label(world.repository, "klaud-handoff").description = "klaud hands this draft over"
+    rights = world.hub.state.tokens["made-up-bot"].permissions
+    rights |= {"issues": "read", "pull_requests": "read"}
+    del rights["variables"]
+    status, said = world.klaud("uninstall", "--yes")
+    assert status == 1, said
+    assert "stays: variables KLAUD_PAUSED, KLAUD_APP_ID: the token may not look" in said
+    assert "left: label klaud-handoff: " in said
+
+
+def test_a_held_claim_keeps_everything(world: Adopted) -> None:
+    git = world.hub.git(adopted.REPOSITORY)
+    git.set_refs({"refs/klaud/claims/0123456789abcdef": git.ref("refs/heads/main")})
+    writes = len(world.hub.writes())
+    status, said = world.klaud("uninstall", "--yes")
+    assert status == 4
+    assert "KLAUD_PAUSED" in said
+    assert len(world.hub.writes()) == writes
+    assert (world.clone / ".github/klaud.yml").exists()
