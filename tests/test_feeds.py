@@ -102,6 +102,27 @@ def test_retry_after_as_a_date(host: loopback.Loopback, web: feeds.Web, clock: l
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+        "Mon, 01 Jan 2026 00:00:00 +99999999999999999999",
+        "Mon, 30 Nov 2026 99999999999999999999:00:00 GMT",
+        "9" * 400,
+        "-1",
+        "\u0663".encode().decode("latin-1"),
+    ],
+)
+def test_a_retry_after_that_is_nothing_waits_as_klaud_does(
+    host: loopback.Loopback, web: feeds.Web, clock: loopback.FakeClock, value: str
+) -> None:
+    """Numbers that no date can hold are no reason to crash before the response is closed."""
+    busy = loopback.Reply(status=503, headers={"Retry-After": value})
+    host.reply("/rows.json", busy, loopback.Reply(json.dumps(ROWS).encode()))
+    feeds.fetch_rows(f"{host.url}/rows.json", web=web)
+    assert clock.slept == [0.375]
+
+
+@pytest.mark.parametrize(
     ("reply", "sentence"),
     [
         (loopback.Reply(b"[]"), "feed rows has no row"),

@@ -265,7 +265,7 @@ def _retry_after(value: str | None, now: datetime.datetime) -> float | None:
         return float(value)
     try:
         at = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if at.tzinfo is None:
         return None
