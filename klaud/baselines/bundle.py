@@ -4,7 +4,9 @@
 that the family answered for, how each producer was proven and trusted, the matrices (gzip), and the verdict. No standard
 error, no free text of others. The file is written in one canonical way, so its SHA-256 (``digest``) names its content.
 
-Promises: ``check`` judges again from the saved inputs alone, and writes the bundle again: both must give the same bytes.
+Promises: ``check`` judges again from the saved inputs alone, and writes the bundle again: both must give the same bytes. The
+packed matrices are held to their content and to the file's own seal, not to how this host's zlib packs, so that a bundle
+repeats wherever it is read.
 Not promised: that the producers said what the matrices say; that is what the proofs and the sandbox are for.
 """
 
@@ -50,7 +52,11 @@ class _Decisive(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file's content. ``matrices`` is base64 of gzip of a JSON list of ``Matrix | NotGenerated``."""
+    """The file's content. ``matrices`` is base64 of gzip of a JSON list of ``Matrix | NotGenerated``.
+
+    ``seal`` is the SHA-256 of the file as it is with an empty seal: it shows an edit, also where no verdict depends on what
+    was edited. Whoever means to deceive makes a new one; the ledger's digest is against that.
+    """
 
     kind: Literal["klaud-baseline"] = "klaud-baseline"
     version: Literal[1] = 1
@@ -61,6 +67,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     proofs: model.Proofs
     isolation: model.Isolation
     matrices: str
+    seal: str = ""
 
 
 class _Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +158,7 @@ def make(
         isolation=produced.isolation,
         matrices=_pack(few),
     )
-    data = _encode(msgspec.structs.replace(bundle, verdict=_judged(bundle)))
+    data = _encode(_sealed(msgspec.structs.replace(bundle, verdict=_judged(bundle))))
     problem = check(data).problem
     if problem:
         raise errors.BugError(f"the evidence bundle of {family} does not repeat: {problem}")
@@ -164,17 +171,23 @@ def _few(produced: model.Produced, families: frozenset[str]) -> list[model.Matri
     return sorted(fixed, key=lambda item: (item.commit, item.family))
 
 
+def _canonical(matrices: Sequence[model.Matrix | model.NotGenerated]) -> bytes:
+    return msgspec.json.encode([[isinstance(item, model.Matrix), item] for item in matrices], order="sorted")
+
+
 def _pack(matrices: Sequence[model.Matrix | model.NotGenerated]) -> str:
-    tagged = [[isinstance(item, model.Matrix), item] for item in matrices]
-    raw = msgspec.json.encode(tagged, order="sorted")
-    return base64.b64encode(gzip.compress(raw, 9, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(_canonical(matrices), 9, mtime=0)).decode()
 
 
-def _unpack(text: str) -> list[model.Matrix | model.NotGenerated]:
+def _unpacked(text: str) -> bytes:
     with gzip.open(io.BytesIO(base64.b64decode(text, validate=True)), "rb") as file:
         raw = file.read(MAX_MATRICES + 1)
     if len(raw) > MAX_MATRICES:
         raise errors.InputError(f"the bundle's matrices unpack to more than {MAX_MATRICES} bytes")
+    return raw
+
+
+def _matrices(raw: bytes) -> list[model.Matrix | model.NotGenerated]:
     found: list[model.Matrix | model.NotGenerated] = []
     for made, item in msgspec.json.decode(raw, type=list[tuple[bool, msgspec.Raw]]):
         kind: type[model.Matrix | model.NotGenerated] = model.Matrix if made else model.NotGenerated
@@ -186,9 +199,16 @@ def _encode(bundle: Bundle) -> bytes:
     return msgspec.json.format(msgspec.json.encode(bundle, order="sorted"), indent=1) + b"\n"
 
 
+def _sealed(bundle: Bundle) -> Bundle:
+    bare = msgspec.structs.replace(bundle, seal="")
+    return msgspec.structs.replace(bundle, seal=hashlib.sha256(_encode(bare)).hexdigest())
+
+
 def _judged(bundle: Bundle) -> model.Verdict:
     produced = model.Produced(
-        benchmark=bundle.policy.name, matrices=tuple(_unpack(bundle.matrices)), isolation=bundle.isolation
+        benchmark=bundle.policy.name,
+        matrices=tuple(_matrices(_unpacked(bundle.matrices))),
+        isolation=bundle.isolation,
     )
     return decide.judge(
         schema.plan(_policy(bundle.policy)),
@@ -233,7 +253,8 @@ def check(data: bytes) -> Checked:
     bundle = read(data)
     try:
         again = _judged(bundle)
-        packed = _pack(_unpack(bundle.matrices))
+        raw = _unpacked(bundle.matrices)
+        plain = _canonical(_matrices(raw)) == raw
     except _UNREADABLE as error:
         raise errors.InputError(f"the bundle's inputs cannot be judged: {type(error).__name__}") from None
     problem = ""
@@ -244,6 +265,6 @@ def check(data: bytes) -> Checked:
         problem = (
             f"the inputs give {again.verdict}, and the bundle says {bundle.verdict.verdict}, or its reasons differ"
         )
-    elif _encode(msgspec.structs.replace(bundle, verdict=again, matrices=packed)) != data:
+    elif not plain or _encode(_sealed(msgspec.structs.replace(bundle, verdict=again))) != data:
         problem = "the verdict repeats, and the bytes do not: the file was changed or written by another version"
     return Checked(digest=digest(data), verdict=again, problem=problem)

@@ -69,7 +69,7 @@ def test_what_is_of_other_families_is_not_in_it() -> None:
 
 
 def unpacked(data: bytes) -> list[Any]:
-    return bundle._unpack(bundle.read(data).matrices)
+    return bundle._matrices(bundle._unpacked(bundle.read(data).matrices))
 
 
 def test_no_address_and_nobodys_reasons_are_in_it() -> None:
@@ -103,6 +103,46 @@ def test_a_touched_bundle_does_not_repeat(old: str, new: str) -> None:
         assert bundle.check(touched).problem
     except errors.InputError as error:
         assert "no evidence bundle" in str(error)  # noqa: PT017 - either answer is a refusal
+
+
+def test_no_byte_of_a_bundle_can_be_changed_unnoticed() -> None:
+    """Whichever byte: it is no bundle any more, or the verdict or the bytes do not repeat."""
+    data = made(both())
+    chance = random.Random(3)  # noqa: S311 - a fixed seed
+    places = sorted({*range(0, len(data), len(data) // 120), *(chance.randrange(len(data)) for _ in range(60))})
+    for at in places:
+        for new in (data[at] ^ 1, data[at] ^ 0x20, ord("0")):
+            touched = data[:at] + bytes([new]) + data[at + 1 :]
+            if touched != data:
+                assert refused(touched), (at, data[max(at - 40, 0) : at + 40])
+    assert refused(data[:-1])
+    assert refused(data + b"\n")
+
+
+def refused(data: bytes) -> bool:
+    try:
+        return bool(bundle.check(data).problem)
+    except errors.InputError:
+        return True
+
+
+def test_a_bundle_repeats_where_another_zlib_packs_otherwise() -> None:
+    held = bundle.read(made(Case()))
+    packed = base64.b64encode(gzip.compress(bundle._unpacked(held.matrices), 1, mtime=0)).decode()
+    assert packed != held.matrices
+    other = msgspec.structs.replace(held, matrices=packed)
+    assert bundle.check(bundle._encode(bundle._sealed(other))).problem == ""
+    assert bundle.check(bundle._encode(other)).problem.startswith("the verdict repeats, and the bytes do not")
+    spaced = base64.b64encode(gzip.compress(bundle._unpacked(held.matrices) + b" ")).decode()
+    resealed = bundle._sealed(msgspec.structs.replace(held, matrices=spaced))
+    assert bundle.check(bundle._encode(resealed)).problem.startswith("the verdict repeats, and the bytes do not")
+
+
+def test_a_bundle_of_another_version_says_so() -> None:
+    data = made(Case()).replace(b'"version": 1', b'"version": 2', 1)
+    with pytest.raises(errors.InputError, match="is of version 2, and this klaud reads version 1") as caught:
+        bundle.check(data)
+    assert "the klaud that made it" in caught.value.advice
 
 
 def test_another_layout_of_the_same_content_is_noticed() -> None:

@@ -153,3 +153,65 @@ def test_identities_of_one_field_and_without_a_scope_work() -> None:
     plan = schema.plan(policy(identity=settings.Schema(base="none", fields=fields)))
     assert plan.scope_of(("a", "1")) == ()
     assert plan.point_of(("a", "1")) == ("a",)
+
+
+# -- rows of other benchmarks, and values that want to be more than values
+
+
+@pytest.mark.parametrize(
+    ("only", "aside"),
+    [
+        ({}, {}),
+        ({"suite": "acme"}, {"suite other": 2, "suite 7": 1}),
+        ({"suite": ("acme", "other")}, {"suite 7": 1}),
+        ({"suite": "acme", "of.team": True}, {"of.team 1": 1, "suite 7": 1, "suite other": 2}),
+    ],
+)
+def test_rows_that_say_another_benchmark_are_left_aside_and_counted(only: Any, aside: dict[str, int]) -> None:
+    raws: list[Any] = [
+        {**GOOD, "suite": "acme"}, {**GOOD, "suite": "other"}, {**GOOD, "suite": "other", "conc": "x"}, GOOD,
+        {**GOOD, "suite": None}, {**GOOD, "suite": 7}, {**GOOD, "of": {"team": 1}}, None,
+    ]  # fmt: skip
+    plan = schema.plan(policy(rows=settings.Rows(only=only)))
+    found = codec.RowCodec(plan, repository=REPOSITORY).decode_all(raws)
+    assert found.aside == aside
+    assert len(found.rows) + found.malformed_count + sum(aside.values()) == len(raws)
+    assert {0, 3, 4} <= {each.index for each in found.rows}
+
+
+def test_other_benchmarks_beyond_the_named_are_counted_together() -> None:
+    plan = schema.plan(policy(rows=settings.Rows(only={"suite": "acme"})))
+    found = codec.RowCodec(plan, repository=REPOSITORY).decode_all([{**GOOD, "suite": f"s{n:03}"} for n in range(50)])
+    assert (len(found.aside), found.aside["others"]) == (codec.MAX_ASIDE + 1, 30)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"conc": 10**5000}, "conc is a number of more than 300 digits, not an integer"),
+        ({"conc": float("nan")}, "conc is nan, not an integer"),
+        ({"conc": "\x1b[2J\u202e4"}, "conc is \ufffd[2J\ufffd4, not an integer"),
+        ({"model": "\ud800"}, "holds half of a character"),
+        ({"metrics": {"\ud800": 1.0}}, "holds half of a character"),
+    ],
+)
+def test_a_hostile_value_is_one_malformed_row(change: dict[str, Any], why: str) -> None:
+    assert CODEC.decode({**GOOD, **change}, 0) == model.Malformed(index=0, why=why)
+
+
+def test_a_number_beyond_all_floats_is_no_metric() -> None:
+    found = CODEC.decode({**GOOD, "metrics": {"a": 10**400, "b": -(10**400), "c": float("inf"), "d": 2}}, 0)
+    assert isinstance(found, model.Row)
+    assert found.metrics == {"d": 2.0}
+
+
+def test_a_value_that_a_list_has_twice_is_one_point() -> None:
+    found = codec.decode_entries(PLAN, [{**ENTRIES["fast"][0], "conc": [4, 4.0, 8, 4]}])
+    assert isinstance(found, list)
+    assert [entry.identity[PLAN.at["conc"]] for entry in found] == [4, 8]
+
+
+def test_lists_that_spread_out_beyond_the_bound_are_no_matrix() -> None:
+    entry = {**ENTRIES["fast"][0], "conc": list(range(1, codec.MAX_CONC + 1))}
+    found = codec.decode_entries(PLAN, [entry] * 60)
+    assert found == model.Malformed(index=48, why="has point 200001 of the matrix, one too many")

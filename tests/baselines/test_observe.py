@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from klaud import errors
-from klaud.baselines import model, observe, run, schema, settings
+from klaud.baselines import model, observe, render, run, schema, settings
 from klaud.github import model as github
 from tests.support import loopback
 from tests.support.benchmarks import (
@@ -102,6 +102,32 @@ def test_limits_no_address_and_paths_outside_are_refused(tmp_path: pathlib.Path)
         read(policy(rows=settings.Rows(file="../a.json")), tmp_path / "sub")
 
 
+def test_rows_of_another_benchmark_in_a_shared_feed_defer_nobody(tmp_path: pathlib.Path) -> None:
+    """A neighbour one field away would count as a drifted row of ours; said to be another's, it is left aside."""
+    neighbour = rows_of([{**ENTRIES["fast"][0], "model-prefix": "m7"}], suite="other")
+    (tmp_path / "rows.json").write_text(json.dumps([*GOOD, *neighbour]))
+    for only_, verdict in (({}, "deferred"), ({"suite": "acme"}, "verified")):
+        policy_ = policy(rows=settings.Rows(file="rows.json", only=only_))
+        found = read(policy_, tmp_path)
+        judged = run.verdicts(policy_, found, Case().proofs(), Case().produced(), families=[FAST], current=TODAY)
+        assert judged.verdicts[0].verdict == verdict
+    assert judged.aside == {"suite other": 2}
+    assert render.explain_feed(judged) == "2 row(s) of another benchmark are left aside: suite other"
+    nobody = read(policy(rows=settings.Rows(file="rows.json", only={"model": "m9"})), tmp_path)
+    assert isinstance(nobody, observe.FeedFailed)
+    assert nobody.message.endswith("can be read; 5 are of other benchmarks by rows.only")
+
+
+def test_what_a_feed_holds_that_is_not_judged_is_told(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "rows.json").write_text(json.dumps([*GOOD, *[None] * 7, {"model": "m1\x1b[2J"}]))
+    found = read(policy(rows=settings.Rows(file="rows.json")), tmp_path)
+    lines = render.explain_feed(found).splitlines()
+    assert lines[0] == "8 of the feed's rows could not be read"
+    assert lines[-1] == "  - and 3 more"
+    (tmp_path / "rows.json").write_text(json.dumps(GOOD))
+    assert render.explain_feed(read(policy(rows=settings.Rows(file="rows.json")), tmp_path)) == ""
+
+
 # -- runs
 
 
@@ -152,6 +178,19 @@ def test_a_read_that_fails_is_not_a_run_that_is_gone(tmp_path: pathlib.Path) -> 
         ),
         ([{"run_id": 1000, "head_sha": "abc"}], "run 1000 is gone, and workflow-info has no full commit id for it"),
         ([{"run_id": 1000, "head_sha": None}], "run 1000 is gone, and workflow-info has no full commit id for it"),
+        (
+            [{"run_id": 1000, "head_sha": [PRODUCER]}],
+            "run 1000 is gone, and workflow-info has no full commit id for it",
+        ),
+        (
+            [{"run_id": 1000, "head_sha": PRODUCER}, {"run_id": 1000, "head_sha": {}}],
+            "run 1000 is gone, and workflow-info has 2 commits for it",
+        ),
+        (
+            [{"run_id": 1000, "head_sha": PRODUCER, "attempt": True}],
+            "run 1000 is gone, and workflow-info knows attempt 0, not 1",
+        ),
+        ([{"run_id": 1000, "head_sha": PRODUCER, "attempt": "2"}], ""),
         (
             [{"run_id": 1000, "head_sha": PRODUCER, "attempt": 0}],
             "run 1000 is gone, and workflow-info knows attempt 0, not 1",

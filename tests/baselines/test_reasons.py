@@ -115,6 +115,19 @@ def test_a_row_of_no_known_kind_is_unmatched_where_one_field_is_off() -> None:
     assert [each.field for each in reason.examples[0].differences] == ["model"]
 
 
+def test_rows_of_a_kind_that_is_gone_are_excused_by_a_coarse_field_alone() -> None:
+    """A model that was removed, one field away: excused where the retirement table names it, and counted."""
+    gone = rows_of([{**ENTRIES["fast"][0], "model-prefix": "m0"}])
+    for match, excused in (({"model": "m0"}, 2), ({"isl": 1024}, 0), ({}, 0), ({"model": "m5"}, 0)):
+        case = Case(rows_of(ENTRIES["fast"]) + gone, retired=(settings.Retired(family="*:fast", match=match),))
+        verdict = case.verdict()
+        assert len(verdict.retired) == excused
+        assert verdict.verdict == ("verified" if excused else "deferred")
+    drift = Case(retired=(settings.Retired(family="*", match={"model": "m1"}),))
+    drift.rows[0]["decode_tp"] = 4
+    assert only(drift.verdict()).code == "unmatched"  # a row of a kind that is there is never excused from matching
+
+
 def test_a_point_of_a_sibling_is_said_to_be_one() -> None:
     case = Case()
     sibling = {**ENTRIES["fast"][0], "conc": [64]}
