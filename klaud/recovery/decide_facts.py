@@ -122,13 +122,12 @@ def _main_pull(case: model.Case, setting: model.Setting) -> github.PullDetail | 
 def _touch(detail: github.PullDetail | None, case: model.Case, index: Index) -> model.Touch | None:
     """Return the first sign of a person on the session's pull request, else on another that its ledger names."""
     named = decide_cases.numbers_of(case.ledger) if case.ledger is not None else frozenset[int]()
-    others = [d for d in case.pulls if d is not detail and d.pull.number in named]
-    for one in [detail, *others] if detail is not None else []:
-        if one is not None:
-            runs = rules_touch.runs_about(one, case, index)
-            touch = next(rules_touch.touches(one, case, runs, index.setting), None)
-            if touch is not None:
-                return touch
+    own = [d for d in case.pulls if d is detail or d.pull.number in named]
+    for one in sorted(own, key=lambda d: d is not detail):
+        runs = rules_touch.runs_about(one, case, index)
+        touch = next(rules_touch.touches(one, case, runs, index.setting), None)
+        if touch is not None:
+            return touch
     return None
 
 
