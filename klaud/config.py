@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -57,6 +57,9 @@ class Config(session_model.Section, frozen=True, kw_only=True):
         names.DEFAULT_PREFIX
     )
     """Where klaud keeps its state; change it where the host refuses the default."""
+    refs_store: Literal["git", "graphql"] = "git"
+    """How the planner and recovery speak to klaud's refs: by git's own protocol, or by GitHub's API where a push by git is
+    refused; the API costs a request for each record read or written. Sessions push their work by git in any case."""
     paused: bool = False
     """True: every verb that writes stops with a message; observation goes on."""
     candidate_workflow: Annotated[str, msgspec.Meta(pattern=_WORKFLOW_FILE)] = "klaud-candidate.yml"

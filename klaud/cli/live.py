@@ -11,7 +11,7 @@ import os
 import secrets
 import urllib.parse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from klaud import clock as clocks
 from klaud import errors, names
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from klaud import config as configs
     from klaud.github import app as apps
-    from klaud.github import refs as git_refs
+    from klaud.github import gateway as ports
     from klaud.github import rest
     from klaud.leases import model as records
     from klaud.leases import store as stores
@@ -66,7 +66,7 @@ class Live:
     clock: clocks.Clock
     names: names.RefNames
     gateway: rest.RestGateway
-    refs: git_refs.GitRefStore
+    refs: ports.RefStore
     store: stores.LeaseStore
     credential: str | apps.AppToken = dataclasses.field(default="", repr=False)
 
@@ -142,7 +142,6 @@ def credential(where: Place, clock: clocks.Clock) -> str | apps.AppToken:
 
 def open_live(config_path: Path | None = None, *, clock: clocks.Clock | None = None) -> Live:
     """Load the configuration and build the live objects; nothing is sent yet."""
-    from klaud.github import refs as git_refs
     from klaud.github import rest
     from klaud.leases import store as stores
 
@@ -151,21 +150,39 @@ def open_live(config_path: Path | None = None, *, clock: clocks.Clock | None = N
     ticking = clock or clocks.SystemClock()
     secret = credential(where, ticking)
     ref_names = names.RefNames(config.refs_prefix)
-    refs = git_refs.GitRefStore(
-        url=where.git_url, token=secret, identity=git_refs.Identity(*config.identity()), clock=ticking
-    )
+    gateway = rest.RestGateway(repository=where.repository, token=secret, api_url=where.api_url, clock=ticking)
+    refs = ref_store(config.refs_store, config, where, gateway, secret, ticking)
     return Live(
         config=config,
         place=where,
         clock=ticking,
         names=ref_names,
         credential=secret,
-        gateway=rest.RestGateway(repository=where.repository, token=secret, api_url=where.api_url, clock=ticking),
+        gateway=gateway,
         refs=refs,
         store=stores.LeaseStore(
             refs=refs, names=ref_names, repository=where.repository, clock=ticking, key=where.record_key
         ),
     )
+
+
+def ref_store(  # noqa: PLR0917 - the parts of one composition
+    kind: Literal["git", "graphql"],
+    config: configs.Config,
+    where: Place,
+    gateway: rest.RestGateway,
+    secret: str | apps.AppToken,
+    clock: clocks.Clock,
+) -> ports.RefStore:
+    """Build a ref store of either kind; nothing is sent yet."""
+    from klaud.github import refs as git_refs
+
+    identity = git_refs.Identity(*config.identity())
+    if kind == "graphql":
+        from klaud.github import graphql_refs
+
+        return graphql_refs.GraphqlRefStore(hub=gateway, identity=identity, clock=clock)
+    return git_refs.GitRefStore(url=where.git_url, token=secret, identity=identity, clock=clock)
 
 
 def _number(env: Mapping[str, str], name: str) -> int | None:

@@ -5,6 +5,9 @@ To judge each update alone, the refs are listed first; those as expected are sen
 because one of them moved, the refs are listed again and what is still as expected is sent, at most ``ROUNDS`` times: a
 refused mutation had no effect, so that is no repetition of a write.
 
+To delete one ref that is not there is sent, too, although it cannot succeed: GitHub judges the right before the ref, so that
+a sweep finds out before its first write whether it may write (``recovery.settle_refs.check_right``).
+
 Promises: those of ``gateway.RefStore``, with one difference: ``write_commit`` makes the commit on the host at once (a
 commit's oid is the host's to say here), where no ref names it yet; and GitHub's REST answers leave out the line end at a
 message's end. Costs: one REST request a commit read or written, so this store is for hosts that leave no choice.
@@ -144,6 +147,8 @@ class GraphqlRefStore:
         reason = ""
         for turn in range(1 if atomic else ROUNDS):
             judged = self._judge(left, atomic=atomic)
+            if not turn and not atomic and _asks_for_the_right(updates, judged):
+                judged = {}  # sent all the same: the host judges the right first
             results |= judged
             if turn and not judged:
                 break
@@ -217,6 +222,15 @@ class GraphqlRefStore:
         with self._lock:
             self._pushes += pushes
             self._fetches += fetches
+
+
+def _asks_for_the_right(updates: Sequence[gateway.RefUpdate], judged: Mapping[str, gateway.RefResult]) -> bool:
+    """Tell whether all that is asked for is to delete one ref that is not there: that is how a right is asked for."""
+    return len(updates) == 1 and updates[0].new is None and judged.get(updates[0].ref) == _gone(updates[0].ref)
+
+
+def _gone(ref: str) -> gateway.RefResult:
+    return gateway.RefSuperseded(ref, None)
 
 
 def _kind(ref: str) -> str:

@@ -54,7 +54,8 @@ class RefSettler:
     # -- first
     def take(self, hands: Iterable[Hand]) -> None:
         """Take leases and claims and write the intents, in one push; a session that loses any of it is left alone."""
-        taken = [hand for hand in hands if hand.actions(model.TakeOverLease) or hand.actions(model.WriteCard)]
+        first = (model.TakeOverLease, model.WriteCard)
+        taken = [hand for hand in hands if any(isinstance(action, first) for action in hand.verdict.actions)]
         plans = [(hand, self._taking(hand)) for hand in taken]
         results = self._writer.push([u for _, updates in plans for u in updates])
         for hand, updates in plans:
