@@ -18,11 +18,16 @@ from klaud import errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from klaud import config as configs
+
 WORKFLOWS = ("klaud-plan.yml", "klaud-candidate.yml", "klaud-handoff.yml")
 FOLDER = ".github/workflows"
 CONFIG = ".github/klaud.yml"
 FLOWS_LINE = '    workflows: ["bench smoke", "bench final"]'
 """The line of klaud-plan.yml that names the repository's own workflows."""
+
+INSTALL, INSTALL_ENCODER = '"klaud[agent]==', '"klaud[agent,encoder]=='
+"""What the candidate workflow installs: with the semantic layer where the configuration has references."""
 
 CRON_LINE = '    - cron: "17 */6 * * *"'
 
@@ -79,6 +84,8 @@ def files(root: Path, cron: str) -> dict[str, str]:
             names = flow_names(root)
             if names:
                 text = text.replace(FLOWS_LINE, f"    workflows: [{', '.join(_quoted(one) for one in names)}]")
+        if name == "klaud-candidate.yml" and encodes(root):
+            text = text.replace(INSTALL, INSTALL_ENCODER)
         found[f"{FOLDER}/{name}"] = text
     return found
 
@@ -92,15 +99,11 @@ def template(name: str) -> str:
 
 def flow_names(root: Path) -> Sequence[str]:
     """Return the names of the repository's smoke and final workflows; none where there is no good configuration yet."""
-    from klaud import config as configs
     from klaud import yaml12
 
-    try:
-        loaded = configs.load(root / CONFIG)
-    except errors.InputError:
-        return ()
+    loaded = _configuration(root)
     found = []
-    for flows in loaded.flows():
+    for flows in loaded.flows() if loaded is not None else ():
         for file in (flows.smoke, flows.final):
             text = _text(root / FOLDER / file) if file else None
             if text is None:
@@ -109,6 +112,22 @@ def flow_names(root: Path) -> Sequence[str]:
             name = data.get("name") if isinstance(data, dict) else None
             found.append(name if isinstance(name, str) and name else f"{FOLDER}/{file}")
     return tuple(dict.fromkeys(found))
+
+
+def encodes(root: Path) -> bool:
+    """Tell whether the repository's configuration has references: their candidates need the semantic layer."""
+    loaded = _configuration(root)
+    return loaded is not None and bool(loaded.references)
+
+
+def _configuration(root: Path) -> configs.Config | None:
+    """Return the repository's configuration, None where there is no good one yet."""
+    from klaud import config as configs
+
+    try:
+        return configs.load(root / CONFIG)
+    except errors.InputError:
+        return None
 
 
 def diff(path: str, old: str, new: str) -> str:

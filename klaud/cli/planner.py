@@ -53,7 +53,10 @@ def validate(
     from klaud.planner import validate as validating
 
     loaded = lives.load_config(config if config is not None else steps.beside(root))
-    found = validating.findings(loaded.benchmarks, loaded.renames, loaded.candidate_workflow, root)
+    found = validating.findings(
+        loaded.benchmarks, loaded.renames, loaded.candidate_workflow, root, references=loaded.references,
+        encoder=loaded.encoding(),
+    )  # fmt: skip
     if run:
         held = validating.credentials(os.environ)
         if held:

@@ -91,9 +91,13 @@ class ProgramAgent:
             read=(*self._read, sys.prefix, sys.base_prefix, *_folders(self._command)),
             write=(str(workspace),),
         )
-        if self._isolation.uid is not None:
-            for path in (workspace, *workspace.iterdir()):
-                os.chown(path, self._isolation.uid, self._isolation.uid, follow_symlinks=False)
+        give(workspace, self._isolation)
+        try:
+            return self._start(start, bounds, stop)
+        finally:
+            give(workspace, self._isolation, back=True)
+
+    def _start(self, start: process.Start, bounds: model.Bounds, stop: threading.Event) -> model.ItemResult:
         try:
             child = process.Child(start, self._isolation, start_seconds=bounds.entry_seconds)
         except process.NotStartedError as error:
@@ -120,6 +124,19 @@ class ProgramAgent:
         if ended_by.status != 0:
             return model.ItemResult(ended="crashed", usage=self._usage, detail=f"exit status {ended_by.status}")
         return model.ItemResult(ended="finished", usage=self._usage)
+
+
+def give(root: Path, isolation: sandbox.Sandbox, *, back: bool = False) -> None:
+    """Hand a folder over to the agent's user, where it has one, or take it back so that it can be read and removed."""
+    uid = os.getuid() if back else isolation.uid
+    if isolation.uid is None or uid is None:
+        return
+    if os.geteuid() == 0:
+        for folder, folders, names in os.walk(root):
+            for name in (".", *folders, *names):
+                os.chown(os.path.join(folder, name), uid, uid, follow_symlinks=False)  # noqa: PTH118 - of os.walk
+    else:
+        isolation.as_root("chown", "-R", "-h", f"{uid}:{uid}", str(root))
 
 
 def _folders(command: Sequence[str]) -> list[str]:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import os
 import shutil
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +23,7 @@ from klaud.session import model as sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from klaud.encoder import request
 
@@ -146,7 +145,7 @@ class DrivenAgent:
         place = _Workplace(agent_root=root, tree=root / "tree", home=root / "home")
         for folder in (place.tree, place.home):
             folder.mkdir(parents=True)
-        self._own(root, self._isolation.uid)
+        agents.give(root, self._isolation)
         policy = msgspec.structs.replace(
             self._policy,
             entry_seconds=bounds.entry_seconds,
@@ -174,18 +173,7 @@ class DrivenAgent:
                 )
             )
         finally:
-            self._own(root, os.getuid() if self._isolation.uid is not None else None)
-
-    def _own(self, root: Path, uid: int | None) -> None:
-        """Hand the agent's folder over to a user, or take it back so that it can be removed."""
-        if uid is None:
-            return
-        if os.geteuid() == 0:
-            for folder, folders, files in os.walk(root):
-                for name in (".", *folders, *files):
-                    os.chown(Path(folder, name), uid, uid, follow_symlinks=False)
-        else:
-            self._isolation.as_root("chown", "-R", "-h", f"{uid}:{uid}", str(root))
+            agents.give(root, self._isolation, back=True)
 
 
 def _result(end: sessions.TurnEnd, bounds: model.Bounds) -> model.ItemResult:

@@ -160,10 +160,7 @@ def from_brief(brief: sessions.Brief, *, program: tuple[str, ...] = ()) -> Asked
     """
     if brief.kind != "encode":
         raise errors.InputError(f"candidate {brief.candidate} is of kind {brief.kind}, which encodes nothing")
-    asked = from_change(brief.benchmark, brief.change)
-    known = asked.framework in FRAMEWORKS
-    if not known or not frameworks.needs_model(cast("sessions.Framework", asked.framework)):
-        asked = msgspec.structs.replace(asked, program=program)
+    asked = of_change(brief.benchmark, brief.change, program=program)
     (key,) = keys(asked.benchmark, asked.databases, asked.dialect)
     family = naming.names(key).family
     if brief.family != family:
@@ -171,6 +168,15 @@ def from_brief(brief: sessions.Brief, *, program: tuple[str, ...] = ()) -> Asked
             f"candidate {brief.candidate} is of family {brief.family[:120]!r}, and its change asks for {family}"
         )
     return asked
+
+
+def of_change(benchmark: str, change: Mapping[str, Any], *, program: tuple[str, ...]) -> Asked:
+    """Return what a candidate's change asks for, with the program where its framework does not start its own agent."""
+    asked = from_change(benchmark, change)
+    known = asked.framework in FRAMEWORKS
+    if known and frameworks.needs_model(cast("sessions.Framework", asked.framework)):
+        return asked
+    return msgspec.structs.replace(asked, program=program)
 
 
 def from_change(benchmark: str, change: Mapping[str, Any]) -> Asked:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from klaud import errors, yaml12
+from klaud.encoder import model as encoding
+from klaud.encoder import request
 from klaud.planner import tree
 
 if TYPE_CHECKING:
@@ -53,9 +55,18 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def findings(
-    benchmarks: Sequence[settings.Benchmark], renames: Mapping[str, str], candidate_workflow: str, root: Path
+    benchmarks: Sequence[settings.Benchmark],
+    renames: Mapping[str, str],
+    candidate_workflow: str,
+    root: Path,
+    *,
+    references: Sequence[settings.References] = (),
+    encoder: encoding.Policy | None = None,
 ) -> tuple[Finding, ...]:
-    """Return everything that does not fit between the configuration and the work tree at ``root``."""
+    """Return everything that does not fit between the configuration and the work tree at ``root``.
+
+    ``encoder``: what bounds the builds of ``references``.
+    """
     files = _Files(root)
     found = list(_workflow(files, "candidate-workflow", candidate_workflow, _takes(CANDIDATE_INPUTS)))
     for old, new in renames.items():
@@ -63,6 +74,8 @@ def findings(
             found.append(_error(f"renames.{old}", f"{new} does not exist", "name the file's present path"))
     for index, one in enumerate(benchmarks):
         found += _benchmark(files, f"benchmarks[{index}]", one)
+    for index, entry in enumerate(references):
+        found += _references(files, f"references[{index}]", entry, encoder or encoding.Policy())
     return tuple(found)
 
 
@@ -119,6 +132,24 @@ def _benchmark(files: _Files, at: str, one: settings.Benchmark) -> Iterable[Find
         yield _error(f"{at}.edit-scope", "there is none, and a session may not change just anything", fix)
     else:
         yield from _scope(files, f"{at}.edit-scope", one.edit_scope)
+
+
+def _references(files: _Files, at: str, one: settings.References, policy: encoding.Policy) -> Iterable[Finding]:
+    asked = {"database": "any", **one.options}
+    try:
+        request.check(request.of_change(one.name, asked, program=one.program), policy)
+    except errors.InputError as error:
+        yield _error(f"{at}.options", str(error), error.advice)
+    if not any(re.fullmatch(rf"{re.escape(one.data)}/([^/]+)/\1_kb\.jsonl", path) for path in files.paths):
+        fix = "put each database's inputs into a folder of its own, or correct data"
+        yield _error(f"{at}.data", f"no database below {one.data!r} has a knowledge base", fix)
+    for index, source in enumerate(one.sources):
+        if source.file and source.file not in files.paths:
+            yield _error(f"{at}.sources[{index}].file", f"{source.file} does not exist", "correct the path")
+    if one.workflows.smoke:
+        text = "a candidate that encodes has no smoke run"
+        yield Finding("warning", f"{at}.workflows.smoke", text, "take it out")
+    yield from _workflow(files, f"{at}.workflows.final", one.workflows.final, _labelled)
 
 
 def _families(files: _Files, at: str, one: settings.Benchmark) -> Iterable[Finding]:
