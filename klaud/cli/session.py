@@ -304,7 +304,18 @@ def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None)
     from klaud.github import gateway as ports
     from klaud.github import refs
     from klaud.leases import store as stores
-    from klaud.session import evidence, finish, journal, model, rules_coverage, rules_redact, rules_touch, run, tools
+    from klaud.session import (
+        evidence,
+        finish,
+        journal,
+        model,
+        rules_coverage,
+        rules_redact,
+        rules_touch,
+        run,
+        tools,
+        transcript,
+    )
 
     opened = live.open_live(config)
     if opened.me is None:
@@ -386,6 +397,9 @@ def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None)
             cancelled=stop.is_set,
             environ=dict(os.environ),
             spill=keep / f"control-spill-{name}.jsonl" if keep is not None else None,
+            transcripts=transcript.Keeper(opened.gateway, policy, redactor, keep, told.log)
+            if keep is not None and policy.transcripts == "artifact"
+            else None,
         )
 
 

@@ -162,7 +162,9 @@ class Policy(Section, frozen=True, kw_only=True):
     egress: tuple[Text, ...] = ()
     """Hosts that the agent may reach through klaud's proxy beside the model; none by default."""
     transcripts: Literal["none", "artifact"] = "none"
-    """Whether the agent's transcript is kept for a continuation; ``artifact`` in private repositories only."""
+    """Whether the agent's transcript is kept for a continuation, redacted; ``artifact``: in private repositories only."""
+    transcript_bytes: Count = 33_554_432
+    """A transcript: one that is larger is not kept, and the continuation starts cold."""
     budgets: Budgets = Budgets()
     """How often a session may have each outward effect, and what the model may cost."""
     steps: Count = 500

@@ -79,6 +79,8 @@ class Work:
         self._git = gitprog.Git(self.store, gitprog.basic_header(token) if token else "")
         self._known: dict[str, str] = {}
         self._base = ""
+        self.memory: dict[str, bytes] = {}
+        """Files that the agent finds in its home when it starts, by their place in it; set before ``prepare``."""
         self.head = ""
         """The newest commit of klaud's own on the branch, or the base."""
 
@@ -90,6 +92,9 @@ class Work:
         for path in (self.agent_root, self.home):
             path.mkdir(exist_ok=True)
         self.agent_root.chmod(0o755)
+        for name, data in self.memory.items():
+            (self.home / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.home / name).write_bytes(data)
         git = gitprog.Git(self.folder)
         git.run("init", "--quiet", f"--initial-branch={AGENT_BRANCH}", str(self.tree))
         tree = gitprog.Git(self.tree)
@@ -158,6 +163,13 @@ class Work:
             return _no("not-readable", f"what was committed could not be read ({_cause(error)}). Commit it again.")
         finally:
             shutil.rmtree(quarantine, ignore_errors=True)
+
+    def read_home(self, name: str, limit: int) -> bytes | None:
+        """Return a file of the agent's home, read by the agent's user in its sandbox; empty: none, None: above ``limit``."""
+        start = process.Start(
+            ("/bin/cat", "--", str(self.home / name)), _AGENT_GIT, str(self.tree), write=(str(self.agent_root),)
+        )
+        return self._collect_output(start, limit)
 
     def _bundle(self) -> bytes | model.Refusal:
         """Let git make the bundle as the agent, in the agent's sandbox, bounded."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from klaud.session import finish, model, run
+from klaud.github import model as hub
+from klaud.session import finish, model, rules_redact, run, transcript
 from tests.support import messages_api, session_bench
 
 pytest.importorskip("claude_agent_sdk")
@@ -40,6 +42,8 @@ def say(text: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}]
 
 
+HEARD = "h-canary-0123456789"
+"""A secret of klaud's that an agent has come to hear."""
 EDIT = "sed -i '0,/codecs:v1/s//codecs:v2/' configs/codecs.yaml && git commit -q -a -m 'Use v2'"
 
 
@@ -101,12 +105,27 @@ def test_a_handoff_in_mid_turn_ends_the_session_and_leaves_the_draft(bench: sess
 
 @pytest.mark.slow
 def test_a_session_parks_on_its_smoke_run_and_is_continued_with_its_memory(bench: session_bench.Bench) -> None:
-    """The smoke run takes too long: parked. It fails; another process continues, repairs, and the session is validated."""
-    bench.policy = msgspec.structs.replace(bench.policy, wait_run_seconds=3.0)
+    """The smoke run takes too long: parked. It fails; another process continues, repairs, and the session is validated.
+
+    The agent's own memory goes the way of an artifact, redacted, and its program finds it again.
+    """
+    bench.policy = msgspec.structs.replace(bench.policy, wait_run_seconds=3.0, transcripts="artifact")
+    bench.world.repository = msgspec.structs.replace(bench.world.repository, private=True)
+    kept = bench.place / "kept"
+    kept.mkdir()
+    real = bench.host
+
+    def host(run_id: int = 7002) -> run.Host:
+        redactor = rules_redact.Redactor([HEARD])
+        keeper = transcript.Keeper(bench.gateway, bench.policy, redactor, kept, bench.log.append)
+        return dataclasses.replace(real(run_id), transcripts=keeper)
+
+    bench.host = host  # type: ignore[method-assign]
     first = [
         use("Bash", command=EDIT.replace("v2/'", "v3/'"), description="edit and commit"),
         ours("push_work"),
         ours("open_draft", title="zlib-text: v3"),
+        use("Bash", command=f"echo remember {HEARD} and the number 271828", description="note"),
         ours("dispatch_smoke"),
         lambda said: ours("wait_for_run", run_id=int(said.split("run_id=")[1].split()[0])),
         say("The session is parked."),
@@ -117,6 +136,12 @@ def test_a_session_parks_on_its_smoke_run_and_is_continued_with_its_memory(bench
     assert isinstance(end, run.Parked), (end, bench.log)
     assert end.why == "smoke-run"
     bench.world.finish_run(end.on[0], "failure")
+    (file,) = kept.iterdir()
+    assert file.name == f"transcript-{bench.candidate}.jsonl"
+    assert HEARD.encode() not in file.read_bytes()
+    data = session_bench.packed_results(file.read_bytes(), file.name)
+    bench.world.state.artifacts[7002] = (hub.Artifact(id=5, name="klaud-session-1", size=len(data), expired=False),)
+    bench.world.state.blobs[5] = data
     claim = bench.lease_store(bench.refs_store()).look(bench.names.claim(bench.candidate.partition("-")[0]))
     second = [
         ours("read_run", run_id=end.on[0]),
@@ -130,7 +155,9 @@ def test_a_session_parks_on_its_smoke_run_and_is_continued_with_its_memory(bench
         bench.environ = {"ANTHROPIC_API_KEY": messages_api.KEY, "ANTHROPIC_BASE_URL": api.url}
         again = bench.run(bench.brief(""), run_id=7050, claim=claim.oid)  # type: ignore[union-attr]
         assert isinstance(again, run.Parked), (again, bench.log, api.results)
-        assert "continued" in api.firsts[0], "the agent is told what the session did before"
+        assert "continued" in api.wholes[0], "the agent is told what the session did before"
+        assert "271828" in api.wholes[0], "and its own memory is there"
+        assert HEARD not in api.wholes[0], "but not a secret that was in it"
         assert "conclusion=failure" in " ".join(api.results)
     assert again.why == "final-run"
     bench.complete_final()

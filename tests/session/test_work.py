@@ -43,6 +43,7 @@ class Tree:
             policy=policy,
         )  # fmt: skip
         self.work.prepare(self.base)
+        self.box = box
         self.uid = box.uid
 
     def git(self, *arguments: str) -> str:
@@ -250,6 +251,20 @@ def test_the_agents_tree_has_no_credential_and_no_remote(tree: Tree) -> None:
     assert "remote" not in text
     assert "http" not in text
     assert not tree.work.shallow - {tree.base}
+
+
+def test_a_file_of_the_home_is_read_with_the_agents_rights(tree: Tree) -> None:
+    """Bounded, and a link leads nowhere that the agent could not go itself."""
+    home = tree.work.home
+    (home / "kept").write_bytes(b"0123456789")
+    secret = tree.place / "secret"
+    secret.write_text("k-canary-8", encoding="ascii")
+    (home / "link").symlink_to(secret)
+    assert tree.work.read_home("kept", 10) == b"0123456789"
+    assert tree.work.read_home("kept", 9) is None
+    assert tree.work.read_home("none", 10) == b""
+    if "files" in tree.box.parts:
+        assert tree.work.read_home("link", 100) == b""
 
 
 class Trusting(work.Work):

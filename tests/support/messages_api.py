@@ -29,10 +29,18 @@ class MessagesApi:
         self.results: list[str] = []
         self.systems: list[str] = []
         self.firsts: list[str] = []
+        self.wholes: list[str] = []
         self.url = ""
+        self.port = 0
+        """In every id, because a resumed session has those of another server."""
         self.before: Callable[[int], None] = lambda _n: None
         self.usage = {"input_tokens": 1000, "output_tokens": 100}
         self.lock = threading.Lock()
+
+    @property
+    def mark(self) -> str:
+        """What the ids of the newest answer carry."""
+        return f"{self.port}_{self.asked:04d}"
 
     def reply(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         texts = _tool_results(body)
@@ -41,6 +49,7 @@ class MessagesApi:
             self.asked += 1
             self.results = texts
             self.firsts.append(json.dumps(body["messages"][0])[:20_000])
+            self.wholes.append(json.dumps(body["messages"])[:200_000])
         self.before(number)
         if number >= len(self.replies):
             return [{"type": "text", "text": "nothing more to do"}]
@@ -76,12 +85,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         blocks = self.api.reply(body)
         uses = any(block["type"] == "tool_use" for block in blocks)
         message = {
-            "id": f"msg_{self.api.asked:04d}", "type": "message", "role": "assistant", "model": body["model"],
+            "id": f"msg_{self.api.mark}", "type": "message", "role": "assistant", "model": body["model"],
             "stop_reason": "tool_use" if uses else "end_turn", "stop_sequence": None,
         }  # fmt: skip
         usage = self.api.usage
         if not body.get("stream"):
-            content = [{"id": f"toolu_{self.api.asked}_{n}", **block} if block["type"] == "tool_use" else block
+            content = [{"id": f"toolu_{self.api.mark}_{n}", **block} if block["type"] == "tool_use" else block
                        for n, block in enumerate(blocks)]  # fmt: skip
             self._json({**message, "content": content, "usage": usage})
             return
@@ -103,7 +112,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _block(self, number: int, block: dict[str, Any]) -> None:
         if block["type"] == "tool_use":
-            shown = {"type": "tool_use", "id": f"toolu_{self.api.asked}_{number}", "name": block["name"], "input": {}}
+            shown = {"type": "tool_use", "id": f"toolu_{self.api.mark}_{number}", "name": block["name"], "input": {}}
             delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
         else:
             shown = {"type": "text", "text": ""}
@@ -134,6 +143,7 @@ def serve(replies: list[Any]) -> Iterator[MessagesApi]:
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
+    api.port = server.server_address[1]
     api.url = f"http://127.0.0.1:{server.server_address[1]}"
     try:
         yield api
