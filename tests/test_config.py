@@ -190,3 +190,49 @@ def test_the_schema_for_editors_agrees_with_the_decoder(path: str, value: Any) -
         SCHEMA.validate(data)
     else:
         assert not SCHEMA.is_valid(data) or any(words in wrong for words in spanning), wrong
+
+
+REFERENCES: dict[str, Any] = {
+    "encoder": {"attempts": 2, "budget-seconds": 60},
+    "references": [{"name": "kb", "options": {"mode": "one-shot"}, "workflows": {"final": "check.yml"}}],
+}
+
+
+def test_a_repository_may_have_references_alone_and_their_model_is_the_session_s_unless_named() -> None:
+    loaded = parse(REFERENCES)
+    assert (loaded.benchmarks, loaded.encoder.attempts) == ((), 2)
+    entry = loaded.reference("kb")
+    assert entry is not None
+    assert (entry.data, entry.directory, entry.sources) == ("data", "references", ())
+    assert loaded.reference("other") is None
+    assert [one.final for one in loaded.flows()] == ["check.yml"]
+    assert loaded.encoding().model == ""
+    assert parse({**REFERENCES, "session": {"model": "m"}}).encoding().model == "m"
+    own = {**REFERENCES, "session": {"model": "m"}, "encoder": {"model": "own"}}
+    assert parse(own).encoding().model == "own"
+    with pytest.raises(errors.InputError, match=r"benchmark 'kb' is not in the configuration \(it has: none\)"):
+        loaded.benchmark("kb")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "a.b"}, "references[0].name"),
+        ({"directory": "../x"}, "references[0].directory"),
+        ({"directory": ".github"}, "references[0].directory"),
+        ({"data": "/abs"}, "references[0].data"),
+        ({"generator": {}}, "references[0].generator: unknown key"),
+    ],
+)
+def test_references_are_named_and_stay_in_folders_of_the_repository(change: dict[str, Any], words: str) -> None:
+    data = {"references": [{**REFERENCES["references"][0], **change}]}
+    with pytest.raises(errors.InputError) as caught:
+        parse(data)
+    assert words in str(caught.value)
+    assert not SCHEMA.is_valid(data)
+
+
+def test_references_and_benchmarks_share_their_names() -> None:
+    one = {**MINIMAL["benchmarks"][0], "name": "kb"}
+    with pytest.raises(errors.InputError, match="two benchmarks are named 'kb'"):
+        parse({**REFERENCES, "benchmarks": [one]})

@@ -84,6 +84,14 @@ def test_a_configuration_that_is_there_is_never_touched_and_names_the_workflows(
     assert plan[True]["workflow_run"]["workflows"] == ["smoke it", "measure it all"]
 
 
+def test_a_configuration_with_references_lets_the_candidate_workflow_install_the_semantic_layer(tmp_path: Path) -> None:
+    (tmp_path / ".github").mkdir()
+    entry = "references: [{name: kb, workflows: {final: check.yml}}]\n"
+    for text, extras in ((entry, "klaud[agent,encoder]=="), ("references: [", "klaud[agent]==")):
+        (tmp_path / ".github/klaud.yml").write_text(text)
+        assert extras in init.files(tmp_path, "17 */6 * * *")[".github/workflows/klaud-candidate.yml"]
+
+
 def test_it_writes_through_no_link(tmp_path: Path) -> None:
     target = tmp_path / "elsewhere"
     target.write_text("kept")

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from klaud import config
+from klaud.encoder import model as bounds
 from klaud.github import model as github
 from klaud.leases import model as leases
-from klaud.planner import preflight, validate
+from klaud.planner import preflight, settings, validate
+from klaud.session import model as session
 from tests.support import memory_gateway
 from tests.support.memory_world import Spoil, World
 
@@ -221,3 +223,32 @@ def test_a_lacking_right_hides_no_other_check() -> None:
         ("rights", "wrong"),
         ("identity", "wrong"),
     ]
+
+
+def referenced(root: Path, **more: Any) -> list[tuple[str, str]]:
+    one = settings.References(**{"name": "kb", "workflows": session.Workflows(final="final.yml"), **more})
+    found = validate.findings(
+        [], {}, "klaud-candidate.yml", root, references=[one], encoder=bounds.Policy(model="claude-x")
+    )
+    return [(one.place, one.what) for one in found if one.place.startswith("references")]
+
+
+def test_references_are_checked_against_their_data_their_options_and_their_validation(root: Path) -> None:
+    (root / "data" / "shop").mkdir(parents=True)
+    (root / "data" / "shop" / "shop_kb.jsonl").write_text("")
+    good = {"options": {"authentication": "api-key"}}
+    assert referenced(root, **good) == []
+    assert referenced(root, options={"framework": "scripted"}, program=("agent",)) == []
+    assert referenced(root, data="none", **good) == [
+        ("references[0].data", "no database below 'none' has a knowledge base")
+    ]
+    assert referenced(root, options={**good["options"], "mode": "c"}) == [
+        ("references[0].options", "mode 'c' does not exist: a-interact and one-shot do")
+    ]
+    assert referenced(root, options={"program": "sh"}) == [
+        ("references[0].options", "a candidate that encodes has no 'program' in its change")
+    ]
+    (found,) = referenced(root, **good, workflows=session.Workflows(final="gone.yml"))
+    assert found == ("references[0].workflows.final", ".github/workflows/gone.yml does not exist")
+    (found,) = referenced(root, **good, sources=(settings.Source(file="gone.jsonl"),))
+    assert found[0] == "references[0].sources[0].file"
