@@ -41,8 +41,9 @@ def attack(canary: Path) -> str:
 class Attacked:
     """What is left after the wave: the hub, what klaud printed, and the files it wrote."""
 
-    def __init__(self, hub: fakehub.Hub, out: Path, canary: Path, conclusion: str) -> None:
+    def __init__(self, hub: fakehub.Hub, out: Path, canary: Path, conclusion: str, before: dict[str, str]) -> None:
         self.hub = hub
+        self.before = before
         self.out = out
         self.canary = canary
         self.conclusion = conclusion
@@ -109,6 +110,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
             api_url=server.url,
             clock=clock.SystemClock(),
         )
+        before = dict(hub.git(demo_world.REPOSITORY).refs())
         started = hand.dispatch("klaud-plan.yml", "main", {"verb": "wave"}).run_id
         hand.close()
         assert started is not None
@@ -118,7 +120,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
             time.sleep(0.2)
         assert run.status == "completed"
         assert hub.wait_for_runs(30)
-        yield Attacked(hub, out, canary, run.conclusion or "")
+        yield Attacked(hub, out, canary, run.conclusion or "", before)
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -168,6 +170,55 @@ def test_nothing_leaves(attacked: Attacked) -> None:
 def test_a_fake_marker_in_a_runs_name_cancels_nobodys_run(attacked: Attacked) -> None:
     cancelled = [run for run in attacked.repository.runs.values() if run.conclusion == "cancelled"]
     assert all(run.id in {8811, 8812, 8813, 8814, 8815, 8821} for run in cancelled)
+
+
+MAY_WRITE = (
+    r"POST /graphql",  # ready for review, back to draft
+    r"POST /repos/[^/]+/[^/]+/pulls",
+    r"PATCH /repos/[^/]+/[^/]+/pulls/(\d+)",
+    r"(?:POST|DELETE) /repos/[^/]+/[^/]+/issues/(\d+)/(?:comments|labels(?:/.*)?)",
+    r"POST /repos/[^/]+/[^/]+/actions/workflows/[^/]+/dispatches",
+    r"POST /repos/[^/]+/[^/]+/actions/runs/(\d+)/(?:cancel|force-cancel)",
+    r"POST /[^/]+/[^/]+\.git/git-receive-pack",
+)
+"""Every kind of write that klaud sends; groups are the numbers of pull requests and runs."""
+
+KLAUDS = re.compile(r"refs/(?:klaud/.+|heads/klaud/auto-[0-9a-f]{16}-[0-9a-f]{16}|pull/\d+/head)")
+
+
+def strange(attacked: Attacked) -> list[str]:
+    """Return what the bot wrote that is of no known kind, or to what is not klaud's."""
+    bot = attacked.hub.account(demo_world.BOT).id
+    found = []
+    for entry in attacked.hub.log:
+        if entry.account != demo_world.BOT or not entry.write:
+            continue
+        line = f"{entry.method} {entry.path}"
+        kind = next((match for one in MAY_WRITE if (match := re.fullmatch(one, line))), None)
+        if kind is None:
+            found.append(line)
+        elif kind.groups() and "/runs/" not in line:
+            issue = attacked.repository.issues[int(kind[1])]
+            found += [] if issue.user == bot else [f"{line}, which is another's"]
+    refs = attacked.hub.git(demo_world.REPOSITORY).refs()
+    return found + [ref for ref, oid in refs.items() if not KLAUDS.fullmatch(ref) and attacked.before.get(ref) != oid]
+
+
+def test_the_bot_writes_to_what_is_klauds_and_nothing_else(attacked: Attacked) -> None:
+    """No merge, no review, no other branch, nobody else's pull request: read from every request of the whole wave."""
+    assert strange(attacked) == []
+    assert set(attacked.before) - set(attacked.hub.git(demo_world.REPOSITORY).refs()) <= set(
+        filter(KLAUDS.fullmatch, attacked.before)
+    )
+    drafts = [issue.pull for issue in attacked.repository.issues.values() if issue.pull]
+    assert all(one.merged_at is None and not one.reviews for one in drafts)
+
+
+def test_a_write_to_another_branch_would_be_seen(attacked: Attacked) -> None:
+    twin = Attacked.__new__(Attacked)
+    twin.hub, twin.repository = attacked.hub, attacked.repository
+    twin.before = {ref: oid for ref, oid in attacked.before.items() if ref != "refs/heads/main"}
+    assert strange(twin) == ["refs/heads/main"]
 
 
 def test_hostile_ids_never_reach_a_path_or_a_request(
