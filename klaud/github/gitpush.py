@@ -23,6 +23,9 @@ NOT_ATOMIC = "another ref of this atomic push was not as expected"
 REASON_LIMIT = 300
 """Characters kept of a host's refusal."""
 
+_CONNECTION = re.compile(r"^HTTPS?Connection\([^)]*\): ")
+"""How urllib3 begins a failed connection's words: the address is told beside them already."""
+
 _TOO_MANY = re.compile(r"(too many|more than \d+) [a-z ]*(refs?|branch|tag|update)", re.IGNORECASE)
 
 
@@ -79,9 +82,14 @@ def parts(items: list[gateway.RefUpdate], size: int) -> list[list[gateway.RefUpd
 
 def words(error: Exception) -> str:
     """Return an error's own words on one line, cut; its type where it has none. Of a failed connection: why it failed."""
-    inner = getattr(error, "reason", None)
-    told = inner if isinstance(inner, Exception) else error
-    return (" ".join(str(told).split()) or type(told).__name__)[:REASON_LIMIT]
+    told = error
+    for outer in (error, error.__cause__, error.__context__):  # dulwich hands the connection's error on inside its own
+        inner = getattr(outer, "reason", None)
+        if isinstance(inner, Exception):
+            told = inner
+            break
+    said = _CONNECTION.sub("", " ".join(str(told).split()))
+    return (said or type(told).__name__)[:REASON_LIMIT]
 
 
 def too_many(spoken: str, reasons: Iterable[str]) -> bool:

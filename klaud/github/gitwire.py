@@ -175,9 +175,10 @@ def _status_error(status: int, url: str, headers: Mapping[str, str]) -> Exceptio
     retry_after = headers.get("Retry-After", "")
     after = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     if status == 401 or (status == 403 and after is None):
+        needed = "the permission 'contents' (read to look, write to act) on this repository"
         return errors.ForbiddenError(
             f"the git host refused the token (HTTP {status}) at {what}",
-            advice="Give the token the permission 'contents' (read to look, write to act) on this repository.",
+            advice=f"Set KLAUD_TOKEN to a valid token with {needed}." if status == 401 else f"Give the token {needed}.",
         )
     return HttpStatusError(status, what, after)
 

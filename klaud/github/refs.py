@@ -218,11 +218,14 @@ class GitRefStore:
 
         return retry.call(attempt, policy=self._policy, clock=self._clock)
 
-    def _unreadable(self, what: str, error: Exception) -> errors.ReadFailedError:
-        text = f"could not {what} at {self._url}: {gitpush.words(error)}"
+    def _unreadable(self, what: str, error: Exception) -> errors.KlaudError:
         if isinstance(error, gitwire.HttpStatusError) and error.status == 404:
-            return errors.ReadFailedError(f"{text}: there is no such repository, or the token may not see it")
-        return errors.ReadFailedError(text)
+            # as REST's 404 of the repository: waiting does not help, and nothing is known of any ref
+            return errors.ForbiddenError(
+                f"could not {what} at {self._url} (HTTP 404): there is no such repository, or the token may not see it",
+                advice="Check the repository's name (GITHUB_REPOSITORY), and that the token may read it.",
+            )
+        return errors.ReadFailedError(f"could not {what} at {self._url}: {gitpush.words(error)}")
 
     # -- writes
     def write_commit(self, message: bytes, parents: Sequence[str] = ()) -> str:

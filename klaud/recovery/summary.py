@@ -57,11 +57,12 @@ def summary(report: model.Report) -> reports.Report:
         ("Writes on the API", str(len(report.totals.writes))),
         ("Seconds", f"{report.totals.seconds:.1f}"),
     ]
+    unknown = "not known: klaud's refs could not be read" if report.unread else ""
     found = reports.Table(
         title="Found",
         columns=("row", "state", "sessions"),
         rows=tuple((row, words, str(counts[row])) for row, words in ROW_WORDS.items() if counts[row]),
-        empty="no session, claim, lease or branch of klaud's",
+        empty=unknown or "no session, claim, lease or branch of klaud's",
     )
     done = reports.Table(
         title="What klaud did" if wrote else "What klaud would do",
@@ -74,6 +75,7 @@ def summary(report: model.Report) -> reports.Report:
         title="Left alone",
         columns=("session", "row", "why", "who must act"),
         rows=_lines([(e, (_person(e),)) for e in report.sessions if not _actions(e) and e.row not in QUIET]),
+        empty=unknown or "none",
     )
     leaks = reports.Table(
         title="Without an owner",
@@ -82,6 +84,7 @@ def summary(report: model.Report) -> reports.Report:
             (kind, str(leak.count), str(leak.limit), "" if leak.oldest_hours is None else f"{leak.oldest_hours:.1f}")
             for kind, leak in report.leaks.items()
         ),
+        empty=unknown or "none",
     )
     section = reports.Section(title="Sweep", facts=tuple(facts), tables=(found, done, left, leaks))
     return reports.Report(title=f"Recovery of {report.repository}", sections=(section,))

@@ -158,7 +158,9 @@ def test_a_repository_that_is_not_there_says_so(world: World) -> None:
     done = refused(world, "recover", environ=world.environ(GITHUB_REPOSITORY="acme/other"), may_make=("recovery.json",))
     assert "acme/other" in done.message
     assert "there is no such repository, or the token may not see it" in done.message
-    assert done.status == LATER
+    assert done.status == FORBIDDEN
+    assert "not known" in done.out, "what was not read does not look like nothing"
+    assert "no session" not in done.out
 
 
 @pytest.mark.parametrize("verb", ["recover", "wave", "preflight"])

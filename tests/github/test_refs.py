@@ -124,16 +124,20 @@ def test_a_host_that_is_no_git_host_is_an_error(
 
 def test_an_unreachable_host_is_an_error_with_the_address(connect: Callable[..., RefStore]) -> None:
     store = connect(url="http://127.0.0.1:9/acme/bench.git")
-    with pytest.raises(errors.ReadFailedError, match=r"127\.0\.0\.1:9"):
+    with pytest.raises(errors.ReadFailedError, match=r"127\.0\.0\.1:9") as caught:
         store.list(["refs/klaud/"])
+    assert "refused" in str(caught.value)
+    assert "Pool" not in str(caught.value), "no library's name for a person to wonder at"
     oid = store.write_commit(b"1\n")
     with pytest.raises(errors.ReadFailedError):
         store.apply([RefUpdate(A, None, oid)])
 
 
 def test_a_missing_repository_is_an_error(connect: Callable[..., RefStore], host: githttp.GitHost) -> None:
-    with pytest.raises(errors.ReadFailedError, match="404"):
+    with pytest.raises(errors.ForbiddenError, match="404") as caught:
         connect(url=host.url.replace("bench", "absent")).list(["refs/klaud/"])
+    assert "name" in caught.value.advice
+    assert len(host.log) == 1
 
 
 # -- races
