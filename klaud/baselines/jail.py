@@ -142,10 +142,11 @@ def _limits(spec: dict[str, Any]) -> None:
         resource.RLIMIT_NOFILE: 256,
         resource.RLIMIT_CPU: int(spec["seconds"] * spec["processes"]) + 1,
     }
+    # two more than allowed, so that a command at the limit is over the bound, and is named
     if spec["flags"] & NEWUSER:  # counted for this user in this namespace alone
         wanted[resource.RLIMIT_NPROC] = spec["processes"] + 2
     elif not spec["flags"]:  # counted for this user on the whole host
-        wanted[resource.RLIMIT_NPROC] = _tasks_of(spec["uid"] or os.getuid()) + spec["processes"]
+        wanted[resource.RLIMIT_NPROC] = _tasks_of(spec["uid"] or os.getuid()) + spec["processes"] + 2
     for limit, value in wanted.items():
         with contextlib.suppress(ValueError, OSError):
             hard = resource.getrlimit(limit)[1]
