@@ -14,7 +14,7 @@ import msgspec
 from klaud import errors
 from klaud.github import model as github
 from klaud.leases import model as leases
-from klaud.recovery import act, decide_leaks, decide_plan, model, observe, rules_touch, settle_refs, writer
+from klaud.recovery import act, archives, decide_leaks, decide_plan, model, observe, rules_touch, settle_refs, writer
 from klaud.recovery.hand import Hand
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class _Sweep:
         if self.observer.forbidden:
             why = f"not permitted: {self.observer.forbidden[0]}"
             plan = msgspec.structs.replace(plan, stop=model.Stop(why=why, permission=self.observer.forbidden[0]))
+        plan = self._with_archives(thinking, plan)
         if plan.stop is None and not self.report_only:
             plan = self._permitted(plan)
         hands = {v.case.key + ("/lease" if v.row == "lease" else ""): Hand(v) for v in plan.verdicts}
@@ -118,6 +119,16 @@ class _Sweep:
             sight = self.observer.more(sight, wanted)
             thinking = decide_plan.Thinking(sight, self.parts.setting, self.parts.policy)
         return thinking
+
+    def _with_archives(self, thinking: decide_plan.Thinking, plan: model.Plan) -> model.Plan:
+        """Add what goes from the archive, in a sweep over everything that nothing stops."""
+        if plan.stop is not None or self.parked_on is not None:
+            return plan
+        parts = self.parts
+        kept = archives.Archives(
+            refs=parts.refs, ref_names=parts.names, repository=parts.setting.repository, key=parts.key
+        )
+        return msgspec.structs.replace(plan, verdicts=(*plan.verdicts, *kept.past(thinking)))
 
     def _permitted(self, plan: model.Plan) -> model.Plan:
         """Stop a plan whose first write would be refused sooner or later: half of a clean-up is worse than none.
