@@ -226,8 +226,10 @@ def told(it: World) -> Iterator[str]:
         yield f"refs/klaud/{head}: {len(it.refs(f'refs/klaud/{head}/'))}"
     for path in sorted(it.out.glob("session-*.json")):
         said = json.loads(path.read_text(encoding="utf-8"))
-        yield f"{said['end']} {said.get('outcome', '')} {said.get('code', '')}: {said['reference']['counts']}"
-        yield from (f"  {text}" for text in said["items"])
+        counts = said.get("reference", {}).get("counts", {})
+        words = [said["end"], said.get("outcome", ""), said.get("code", "")]
+        yield f"{' '.join(word for word in words if word)}: {', '.join(f'{n} {word}' for word, n in counts.items())}"
+        yield from (f"  {text}" for text in said.get("items", ()))
     recovery = json.loads((it.out / "recovery.json").read_text(encoding="utf-8"))
     for one in recovery["sessions"]:
         yield f"session {one['session']}: row {one['row']}, {one['state']}; {'; '.join(one['done'])}"

@@ -296,7 +296,7 @@ def _about(config: configs.Config, name: str) -> tuple[model.Workflows, model.Ed
 
 @contextlib.contextmanager
 def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None) -> Iterator[run.Host]:
-    """Build what a session acts with; SIGTERM asks it to end. Logs are kept beside ``report``."""
+    """Build what a session acts with; SIGINT and SIGTERM ask it to end. Logs are kept beside ``report``."""
     import msgspec
 
     from klaud.cli import live, pause_switch
@@ -333,7 +333,8 @@ def _host(config: Path | None, named: _Named, bundle: Path, report: Path | None)
 
     stop = threading.Event()
     with contextlib.ExitStack() as stack:
-        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: stop.set()))
+        for number in (signal.SIGINT, signal.SIGTERM):  # a cancelled step gets the first, 7.5 s later the second
+            stack.callback(signal.signal, number, signal.signal(number, lambda *_: stop.set()))
         redactor = rules_redact.Redactor(rules_redact.secrets_of(os.environ))
         keep = report.absolute().parent if report is not None else None
         told = stack.enter_context(journal.opened(keep, name, redactor=redactor, clock=opened.clock))
