@@ -84,6 +84,7 @@ def findings(live: lives.Live, root: Path, *, fix: bool, probe: bool) -> Iterabl
         rules=planner_steps.branch_rules(live),
     )
     rest: tuple[Callable[[], Iterable[Check]], ...] = (
+        lambda: _rights(live),
         lambda: _labels(live, fix=fix),
         lambda: _schedule(live, root),
         lambda: _switch_off(live),
@@ -112,6 +113,30 @@ def _wrong(name: str, what: str, fix: str, **more: Any) -> Check:
     from klaud.planner import preflight
 
     return preflight.Check(**{"name": name, "result": "wrong", "what": what, "fix": fix, **more})
+
+
+VERBS_OF: dict[ports.WriteRight, str] = {
+    "pulls:write": "recover, session, finish, handoff and undo (drafts, labels, comments)",
+    "actions:write": "dispatch, session, recover and finish (start and cancel runs)",
+}
+"""What a right is for; contents: write is the preflight's to look at."""
+
+
+def _rights(live: lives.Live) -> Iterable[Check]:
+    """Say of each right to write whether the token lacks it, and which verbs need it; asks for nothing to be done."""
+    from klaud.github import upkeep
+
+    for right, verbs in VERBS_OF.items():
+        permission = right.replace("pulls:", "pull requests: ").replace("actions:", "actions: ")
+        try:
+            live.gateway.check_right(right, live.config.candidate_workflow)
+        except errors.ForbiddenError as error:
+            text = f"the token lacks {permission}, which {verbs} need ({error})"
+            yield _wrong("rights", text, f"give the token {permission} (docs/permissions.md)", stops=True, status=3)
+        else:
+            yield _ok("rights", f"nothing stands against {permission}: {verbs}")
+    if upkeep.variables(live.gateway) is None:
+        yield _ok("rights", "without variables: read a running session sees no KLAUD_PAUSED; paused: true it does see")
 
 
 def labels(live: lives.Live) -> dict[str, str]:
