@@ -262,11 +262,24 @@ class _Sweep:
                 worst_case_requests=plan.requests if plan is not None else 0,
             ),
             foreign=thinking.sight.snapshot.foreign if thinking is not None else (),
+            quarantined=quarantined(thinking.sight.snapshot) if thinking is not None else {},
             zombies=tuple(sorted({*(plan.zombies if plan else ()), *(zombies or ())})),
             stopped=plan.stop.why if plan is not None and plan.stop is not None else parts.paused,
             red=tuple(dict.fromkeys(self.red)),
             unread=self.unread,
         )
+
+
+def quarantined(snapshot: leases.Snapshot) -> dict[str, str]:
+    """Return every ref whose record cannot be read, and why; a newer klaud's record is one, too."""
+    kinds = (snapshot.claims, snapshot.ledgers, snapshot.leases, snapshot.families, snapshot.tombstones)
+    found: dict[str, str] = {}
+    for thing in (*(one for kind in kinds for one in kind.values()), *snapshot.forerunner, snapshot.observed):
+        if isinstance(thing, leases.Quarantined):
+            found[thing.ref] = thing.why
+        elif isinstance(thing, leases.Newer):
+            found[thing.ref] = f"a newer klaud wrote it (version {thing.version})"
+    return dict(sorted(found.items()))
 
 
 def only_parked_on(snapshot: leases.Snapshot, run_id: int) -> leases.Snapshot:

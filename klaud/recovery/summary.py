@@ -86,7 +86,11 @@ def summary(report: model.Report) -> reports.Report:
         ),
         empty=unknown or "none",
     )
-    section = reports.Section(title="Sweep", facts=tuple(facts), tables=(found, done, left, leaks))
+    unreadable = reports.Table(
+        title="Records that cannot be read", columns=("ref", "why"), rows=tuple(report.quarantined.items())
+    )
+    tables = (found, done, left, leaks, *([unreadable] if report.quarantined else []))
+    section = reports.Section(title="Sweep", facts=tuple(facts), tables=tables)
     return reports.Report(title=f"Recovery of {report.repository}", sections=(section,))
 
 
