@@ -292,7 +292,9 @@ def row_13(f: Facts) -> Decided | None:
     if _no_budget(f) or f.counted.get("13", 0) >= patience:
         return None
     if approval and f.pull is not None and not f.setting.approval_labels.intersection(f.pull.labels):
-        leave = _leave("waiting", "its files run only when a person has approved them", "whoever may set the approval label")
+        leave = _leave(
+            "waiting", "its files run only when a person has approved them", "whoever may set the approval label"
+        )
         return Decided("13", "parked until a person approves", (*_cancel(f), leave), blocks=True, waits=True)
     on = ", ".join(str(r) for r in parked.on) or "nothing"
     go = model.Continue(
