@@ -452,7 +452,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """``recovery.json``. ``red``: reasons why the sweep's exit status is 1 (empty: green).
 
-    ``foreign``: refs below klaud's prefix that are none of its kinds. ``quarantined``: refs whose record cannot be read: why.
+    ``foreign``: refs below klaud's prefix that are none of its kinds. ``quarantined``: refs with an unreadable record: why.
 
     ``unread``: klaud's refs could not be listed and there was no sweep: the token is refused, or the host did not answer.
     """
