@@ -125,6 +125,17 @@ def test_a_contract_that_cannot_be_tried_is_skipped_with_its_reason(world: World
     assert world.klaud("--workflow") == (0, targets.WORKFLOW)
 
 
+def test_an_apps_token_skips_what_only_an_account_can_be_asked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.hub.add_token("of-a-job", "klaud-bot", kind="github_token")
+    monkeypatch.setenv("KLAUD_TOKEN", "of-a-job")
+    status, said = world.klaud("--live", "--yes", "--only", "C44", "--only", "C50", "--only", "C01")
+    assert status == 0, said
+    assert [line.split()[:2] for line in said.splitlines() if line[0] != " "][:3] == [
+        ["skip", "C44"], ["skip", "C50"], ["pass", "C01"],
+    ]  # fmt: skip
+    assert "GET /user is not for it" in said
+
+
 class Careless(GitStore):
     """A host whose refs are whatever they are told."""
 
