@@ -51,7 +51,7 @@ class ForbiddenError(KlaudError):
     """The token is refused or lacks a right. Never retry; a person must change the credential or its rights."""
 
     exit_status = 3
-    advice = "Use a token that is valid for this repository and has the permission (klaud doctor checks what a token may do)."
+    advice = "Use a token that is valid here and has the permission needed (klaud doctor checks what a token may do)."
 
 
 class OwnershipLostError(KlaudError):
