@@ -118,15 +118,16 @@ def judge(  # noqa: PLR0911 - one return for each case is the table itself
 
 
 def waits(
-    judged: Judged, parked: leases.ParkedHolder, view: rules_ledger.View, budgets: model.Budgets
+    judged: Judged, facts: Facts, parked: leases.ParkedHolder, view: rules_ledger.View, budgets: model.Budgets
 ) -> NotYet | None:
     """Return that a parked session is not over although nothing was achieved so far: a continuation may still achieve it.
 
-    Success and a person's word end it. A failure does not: what it waits for (a smoke run, a person's approval, another
-    job) may come, and a final run that failed may be repaired while the budget has another one. Whether it is continued,
+    Success, a person's word, and results that do not do end it. A failure does not: what it waits for (a smoke run, a
+    person's approval, another job) may come, and a final run that failed may be repaired while the budget has another one. Whether it is continued,
     and when waiting was long enough, is the sweep's to decide.
     """
-    if judged.outcome in {"validated", "handoff"}:
+    final = newest_final(facts.finals)
+    if judged.outcome in {"validated", "handoff"} or (final is not None and final.conclusion == "success"):
         return None
     if parked.why == "final-run" and view.spent.final_runs >= budgets.final_runs:
         return None

@@ -196,6 +196,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.BaseServer):
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # an answer is several writes: each would wait 40 ms for an acknowledgement
     timeout = IDLE_SECONDS
     server: _Server
 

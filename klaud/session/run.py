@@ -464,7 +464,7 @@ def _still_waits(host: Host, book: ledgers.Book, parked: leases.ParkedHolder | N
     judged = decide_outcome.judge(facts, book.view, world.workflows)
     if isinstance(judged, decide_outcome.NotYet) or parked is None:
         return judged if isinstance(judged, decide_outcome.NotYet) else None
-    return decide_outcome.waits(judged, parked, book.view, world.policy.budgets)
+    return decide_outcome.waits(judged, facts, parked, book.view, world.policy.budgets)
 
 
 def no_baseline() -> rules_coverage.Unreadable:

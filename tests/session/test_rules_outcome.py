@@ -19,9 +19,13 @@ VIEW = rules_ledger.View(number=12, head=OID, oids=frozenset({OID}), finals=1)
 VERIFIED = rules_coverage.Verified(2)
 
 
-def judge(facts: dict[str, Any], view: rules_ledger.View = VIEW, hint: Any = None) -> decide_outcome.Answer:
+def read(facts: dict[str, Any]) -> decide_outcome.Facts:
     base: dict[str, Any] = {"pull": pull(), "finals": (final(),), "evidence": VERIFIED, "branch": OID}
-    return decide_outcome.judge(decide_outcome.Facts(**{**base, **facts}), view, FLOWS, hint)
+    return decide_outcome.Facts(**{**base, **facts})
+
+
+def judge(facts: dict[str, Any], view: rules_ledger.View = VIEW, hint: Any = None) -> decide_outcome.Answer:
+    return decide_outcome.judge(read(facts), view, FLOWS, hint)
 
 
 TABLE: list[tuple[dict[str, Any], tuple[str, str]]] = [
@@ -150,7 +154,10 @@ PARKED: list[tuple[dict[str, Any], Any, int, bool]] = [
     ({"finals": ()}, "job-limit", 2, True),
     ({"finals": (final(conclusion="failure"),)}, "final-run", 1, True),
     ({"finals": (final(conclusion="failure"),)}, "final-run", 2, False),
-    ({"pull": None}, "smoke-run", 0, True),
+    ({"pull": None, "finals": ()}, "smoke-run", 0, True),
+    ({"finals": (final(conclusion="failure"), final(2)), "evidence": rules_coverage.Wrong("not-covered")}, "final-run", 1,
+     False),
+    ({"pull": pull(labels=())}, "final-run", 1, False),
 ]
 
 
@@ -163,7 +170,7 @@ def test_a_parked_session_is_over_by_success_a_person_or_its_budget(
     assert isinstance(judged, decide_outcome.Judged)
     parked = leases.ParkedHolder(on=(5,), by=HOLDER, why=why)
     view = msgspec.structs.replace(VIEW, spent=model.Spent(final_runs=finals))
-    answer = decide_outcome.waits(judged, parked, view, model.Budgets(final_runs=2))
+    answer = decide_outcome.waits(judged, read(facts), parked, view, model.Budgets(final_runs=2))
     assert (answer is not None) is waits
     if answer is not None:
         assert (answer.code, answer.runs) == ("parked", (5,))

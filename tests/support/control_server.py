@@ -112,6 +112,7 @@ def _fault(route: str, body: Any) -> str:
 class _Handler(http.server.BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # an answer is several writes: each would wait 40 ms for an acknowledgement
     timeout = 10
 
     def do_POST(self) -> None:

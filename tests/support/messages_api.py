@@ -70,6 +70,7 @@ def _tool_results(body: dict[str, Any]) -> list[str]:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # an answer is several writes: each would wait 40 ms for an acknowledgement
     api: MessagesApi
 
     def log_message(self, *_: object) -> None:

@@ -105,7 +105,8 @@ class MirroredRefs:
     def apply(self, updates: Sequence[ports.RefUpdate], *, atomic: bool = False) -> Sequence[ports.RefResult]:
         with self._bench.world.call("refs.apply", (tuple(updates), atomic), write=True):
             results = self._real.apply(updates, atomic=atomic)
-        self._bench.mirror()
+        if any(update.ref.startswith("refs/heads/") for update in updates):
+            self._bench.mirror()
         return results
 
 
