@@ -237,7 +237,10 @@ class Encode:
         root = f"{self.directory}/{names.parent}"
         if fault != "paused" and naming.MANIFEST in files.entries(partial):
             place.offer(self._tree(partial, f"{root}/{names.partial}"), below=(f"{root}/{names.partial}",))
-            ask.log(ask.tools.call("push_work", {"summary": "what was settled so far"}).text)
+            pushed = ask.tools.call("push_work", {"summary": "what was settled so far"})
+            ask.log(pushed.text)
+            if pushed.refused == "nothing-committed":  # as much as the run before: another one would get no further
+                return "completed", "", "no-progress"
         return "paused", fault, ""
 
     def _hand_in(

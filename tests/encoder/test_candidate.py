@@ -241,6 +241,9 @@ def test_a_build_that_the_job_s_limit_cuts_goes_on_where_it_was(tmp_path: Path) 
     assert first.called == ["push_work"]
     head = origin.git("rev-parse", "work")
     assert {name.rpartition("/")[0] for name in origin.changed(head)} == {f"{ROOT}.partial"}
+    slow = Slow(2)
+    stuck = Session(tmp_path / "stuck", origin, slow, head=head, watch=lambda: "job-limit" if 2 in slow.runs else "")
+    assert stuck.said == ("completed", "", "no-progress"), "another run would get no further"
     agent = encoding.InstantAgent()
     second = Session(tmp_path / "two", origin, agent, head=head)
     assert second.said == ("completed", "", ""), second.log
