@@ -176,7 +176,7 @@ def test_the_soak_writes_a_scene_for_what_it_finds(
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch:
         blind(patch)
-        assert soak.main(["--worlds", "12", "--seed", "1"]) == 1
+        assert soak.main(["--worlds", "20", "--seed", "1", "--jobs", "1"]) == 1
     said = capsys.readouterr().out
     files = sorted(tmp_path.glob("soak-failure-*.yaml"))
     assert files, said

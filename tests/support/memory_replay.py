@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 QUIET_STEPS = 8
 """Sweeps without trouble after which nothing of a dead session may be left."""
 
+STILL = 2
+"""Sweeps in a row, an hour apart, that write nothing: then no later one would."""
+
 DEEDS = (
     "bot's comment", "close", "comment", "edit", "hand-off", "label", "push", "rename", "un-draft",
 )  # fmt: skip
@@ -203,8 +206,13 @@ class Played:
         """Sweep without trouble until nothing moves; then nobody's claim, lease or draft may be left over."""
         if self.wrong:
             return
+        still = 0
         for _ in range(QUIET_STEPS):
             self.play(Step(before=3600.0))
+            moved = self.report.totals.pushes or self.report.totals.writes
+            still = 0 if moved else still + 1
+            if still == STILL:
+                break
         if not self.wrong:
             self.ended = True
             self.wrong += self._leftovers()
