@@ -240,6 +240,20 @@ def test_the_preflight_stops_a_wave_that_a_rule_would_refuse(world: Adopted) -> 
     assert world.hub.writes() == []
 
 
+def test_the_probe_says_which_ref_store_would_do(world: Adopted) -> None:
+    """The host refuses the namespace over git: the other interface is tried, and leaves nothing either."""
+    before = dict(world.hub.git(adopted.REPOSITORY).refs())
+    world.hub.faults.add("POST /*.git/git-receive-pack", "refuse-refs", message="refs/klaud", times=None)
+    status, said = world.klaud("doctor", "--probe")
+    assert status != 0
+    assert "by git" in said
+    assert "refs-store: graphql would do" in said
+    assert dict(world.hub.git(adopted.REPOSITORY).refs()) == before
+    config(world, "bot: 90001", "bot: 90001\nrefs-store: graphql")
+    assert "can be made and deleted by graphql" in world.klaud("doctor", "--probe")[1]
+    assert dict(world.hub.git(adopted.REPOSITORY).refs()) == before
+
+
 @pytest.mark.parametrize(
     ("triggers", "wanted"),
     [
