@@ -7,7 +7,7 @@ what was read with itself: where inputs contradict each other, nothing is writte
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -79,42 +79,31 @@ class Thinking:
             case, facts = verdict.case, self.facts[verdict.case.key]
             if verdict.row == "1":
                 continue
-            if verdict.row not in {"7b", "20"} or case.claim is not None:
-                runs |= self._unread_runs(case)
-                jobs |= self._unread_jobs(case)
+            runs |= self._unread_runs(case)
+            jobs |= self._unread_jobs(case)
             if case.ledger is not None and not decide_cases.is_settled(case.ledger):
                 have = {d.pull.number for d in case.pulls} | set(self.sight.numbered)
                 numbers |= decide_cases.numbers_of(case.ledger) - have
             if verdict.row in {"8", "9", "10", "13"} and facts.pull is not None:
                 heads.add(facts.pull.head_oid)
-            final = facts.newest_final
-            if (
-                verdict.row == "9"
-                and final is not None
-                and facts.pull is not None
-                and final.id not in self.sight.evidence
-            ):
-                evidence.append(
-                    model.FinalRun(
-                        wave=case.wave,
-                        candidate=case.candidate,
-                        number=facts.pull.number,
-                        head=facts.pull.head_oid,
-                        run_id=final.id,
+            match verdict.row, facts.pull, facts.newest_final:
+                case "9", github.Pull(number=number, head_oid=head), github.Run(id=final):
+                    evidence.append(
+                        model.FinalRun(wave=case.wave, candidate=case.candidate, number=number, head=head, run_id=final)
                     )
-                )
         heads.update(close.head for close in self._next_closures())
-        for lease in self._leases():
-            if lease[0] not in self.index.by_id and lease[0] > 0:
-                runs.add(lease[0])
-            elif isinstance(rules_liveness.of_run(lease[0], self.sight, self.index), model.Alive) and lease[1]:
-                jobs.add(lease[0])
+        for run_id, job in self._leases():
+            if job and self._jobs_may_tell(run_id):
+                jobs.add(run_id)
+            elif run_id not in self.index.by_id and run_id > 0:
+                runs.add(run_id)
+        heads -= set(self.sight.head_runs)
         return model.Wanted(
             runs=frozenset(runs),
             jobs=frozenset(jobs - set(self.sight.jobs)),
             numbers=frozenset(numbers),
-            head_runs=frozenset(heads - set(self.sight.head_runs)) if not runs else frozenset(),
-            evidence=tuple(evidence) if not runs and not heads - set(self.sight.head_runs) else (),
+            head_runs=frozenset(heads if not runs else ()),
+            evidence=tuple(f for f in evidence if f.run_id not in self.sight.evidence and not runs and not heads),
         )
 
     def _next_closures(self) -> list[model.CloseDraft]:
@@ -131,15 +120,13 @@ class Thinking:
 
     def _unread_jobs(self, case: model.Case) -> set[int]:
         wanted = {run.id for run in rules_liveness.suspects(case, self.sight, self.index, self.policy)}
-        for record in case.forerunner:
-            state = rules_liveness.of_run(record.planner_run, self.sight, self.index)
-            if (
-                record.job
-                and isinstance(state, model.Alive)
-                and isinstance(self.index.by_id.get(record.planner_run), github.Run)
-            ):
-                wanted.add(record.planner_run)
+        wanted.update(r.planner_run for r in case.forerunner if r.job and self._jobs_may_tell(r.planner_run))
         return wanted
+
+    def _jobs_may_tell(self, run_id: int) -> bool:
+        """Tell whether a run was read and is not over, so that only its jobs can show the end of one of them."""
+        state = rules_liveness.of_run(run_id, self.sight, self.index)
+        return isinstance(state, model.Alive) and isinstance(self.index.by_id.get(run_id), github.Run)
 
     def _leases(self) -> Iterable[tuple[int, str]]:
         for lease in self.sight.snapshot.leases.values():
@@ -348,8 +335,8 @@ def _drained(verdicts: list[model.Verdict], most: int) -> list[model.Verdict]:
     ]
 
 
-def _put_off(verdict: model.Verdict, code: str, why: str) -> model.Verdict:
-    leave = model.Leave(why=why, code="drain" if code == "drain" else "budget")
+def _put_off(verdict: model.Verdict, code: Literal["drain", "budget"], why: str) -> model.Verdict:
+    leave = model.Leave(why=why, code=code)
     return msgspec.structs.replace(verdict, actions=(leave,))
 
 
@@ -376,7 +363,7 @@ def cost(verdict: model.Verdict) -> int:
 def _within_budget(
     verdicts: list[model.Verdict], remaining: int | None, reserve: int
 ) -> tuple[list[model.Verdict], int]:
-    """Put off what the rate limit has no room for: cancels first, then closures from the oldest, then finishes."""
+    """Put off what the rate limit has no room for. First come cancels, then what closes no draft, then closures by age."""
     total = sum(cost(v) for v in verdicts)
     worst = total + BASE_REQUESTS if total else 0
     if remaining is None or remaining - worst >= reserve:

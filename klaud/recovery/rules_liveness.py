@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 def of_run(run_id: int, sight: model.Sight, index: Index) -> model.Liveness:
     """Judge one run."""
+    if run_id == 0:
+        return model.Alive("its holder ran outside of Actions, where nothing can be proven")
     seen = index.by_id.get(run_id)
     match seen:
         case None:
@@ -45,8 +47,6 @@ def of_run(run_id: int, sight: model.Sight, index: Index) -> model.Liveness:
 
 
 def _of_missing(run_id: int, sight: model.Sight) -> model.Liveness:
-    if run_id == 0:
-        return model.Alive("its holder ran outside of Actions, where nothing can be proven")
     if isinstance(sight.own, github.Run) and run_id < sight.own.id:
         return model.Gone(proof=f"run {run_id} answers 404 while our own run {sight.own.id} answers 200")
     return model.Alive(f"run {run_id} answers 404, and nothing proves that it is deleted")

@@ -24,7 +24,7 @@ def hours(count: float) -> datetime.datetime:
     return AT + datetime.timedelta(hours=count)
 
 
-def after(row: Any = "14", *actions: model.Action, one: model.Case | None = None, **left: int) -> decide_leaks.After:
+def after(row: Any = "14", *actions: model.Action, one: Any = None, **left: int) -> decide_leaks.After:
     """Return a session after the sweep, with these many things of each kind left (one of each by default)."""
     verdict = model.Verdict(case=one or case(), row=row, state="s", actions=actions)
     return decide_leaks.After(verdict=verdict, **(left or dict.fromkeys(KINDS, 1)))
