@@ -123,8 +123,8 @@ def waits(
     """Return that a parked session is not over although nothing was achieved so far: a continuation may still achieve it.
 
     Success, a person's word, and results that do not do end it. A failure does not: what it waits for (a smoke run, a
-    person's approval, another job) may come, and a final run that failed may be repaired while the budget has another one. Whether it is continued,
-    and when waiting was long enough, is the sweep's to decide.
+    person's approval, another job) may come, and a final run that failed may be repaired while the budget has another one.
+    Whether it is continued, and when waiting was long enough, is the sweep's to decide.
     """
     final = newest_final(facts.finals)
     if judged.outcome in {"validated", "handoff"} or (final is not None and final.conclusion == "success"):
