@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 DOCUMENT_BYTES: Final = 64 * limits.MIB
 """The largest feed: it is held whole in memory, several times its size when decoded."""
 
+ROWS: Final = 1_000_000
+"""The most rows of a list: a published row has some hundred bytes, and two bytes (``0,``) cost fifty in memory.
+JSONL has the bound of every record stream."""
+
+COMMAS: Final = 4 * ROWS
+"""A list with more of them is cut into its items one by one, so that the bound holds before they are all in memory."""
+
 POST_BYTES: Final = limits.MIB
 """The largest answer to a POST: a few fields."""
 
@@ -224,12 +231,17 @@ def document(raw: bytes, *, name: str = "the document", shape: Shape = "any") ->
     return value
 
 
-def rows(raw: bytes, *, name: str = "the document", allow_empty: bool = False) -> Rows | errors.StreamError:
-    """Return the rows in ``raw`` (a JSON list of objects, or JSONL), or the error that says why there are none."""
+def rows(
+    raw: bytes, *, name: str = "the document", allow_empty: bool = False, limit_rows: int = ROWS
+) -> Rows | errors.StreamError:
+    """Return the rows in ``raw`` (a JSON list of objects, or JSONL), or the error that says why there are none.
+
+    ``limit_rows``: the most items of a list.
+    """
     start = raw.lstrip(b" \t\r\n")[:1]
     if not (allow_empty and not start) and (fault := _no_data(raw, name)):
         return fault
-    found = _listed(raw, name) if start == b"[" else _lined(raw, name)
+    found = _listed(raw, name, limit_rows) if start == b"[" else _lined(raw, name)
     if isinstance(found, errors.StreamError) or found.rows or (allow_empty and not found.malformed):
         return found
     if found.malformed:
@@ -273,8 +285,8 @@ def _no_data(raw: bytes, name: str) -> errors.StreamError | None:
     return None
 
 
-def _listed(raw: bytes, name: str) -> Rows | errors.StreamError:
-    items = _items(raw)
+def _listed(raw: bytes, name: str, most: int) -> Rows | errors.StreamError:
+    items = _items(raw, most)
     if items is None:
         why = codec.decode_document(raw)
         reason = str(why) if isinstance(why, codec.Refused) else "InvalidJson"
@@ -283,6 +295,8 @@ def _listed(raw: bytes, name: str) -> Rows | errors.StreamError:
     malformed = 0
     kept = []
     for place, item in enumerate(items, 1):
+        if place > most:
+            return _invalid(f"{name} has more than the limit of {most} rows", "TooManyRows")
         row = codec.decode(item)
         if isinstance(row, codec.Refused):
             malformed += 1
@@ -292,16 +306,21 @@ def _listed(raw: bytes, name: str) -> Rows | errors.StreamError:
     return Rows(tuple(kept), malformed, tuple(bad))
 
 
-def _items(raw: bytes) -> Iterable[bytes] | None:
-    """Cut a JSON list into its items' bytes, or return None where it is not one list to its end."""
+def _items(raw: bytes, most: int) -> Iterable[bytes] | None:
+    """Cut a JSON list into its items' bytes, or return None where it is not one list to its end.
+
+    Of a list with more than ``most`` items there are ``most`` and one more, at least.
+    """
+    if raw.count(b",") > COMMAS:
+        return _leniently(raw.decode("utf-8", "surrogateescape"), most)
     try:
         return map(bytes, msgspec.json.decode(raw, type=list[msgspec.Raw]))
     except (msgspec.DecodeError, RecursionError, ValueError):
-        return _leniently(raw.decode("utf-8", "surrogateescape"))
+        return _leniently(raw.decode("utf-8", "surrogateescape"), most)
 
 
-def _leniently(text: str) -> list[bytes] | None:
-    """Do the same for a list with an item that msgspec refuses as a value: that costs the item and not the list."""
+def _leniently(text: str, most: int) -> list[bytes] | None:
+    """Do the same one by one, also where msgspec refuses an item as a value: that costs the item and not the list."""
     at = _SPACE.match(text, text.index("[") + 1).end()  # type: ignore[union-attr]  # matches nothing, too
     items: list[bytes] = []
     if text[at : at + 1] != "]":
@@ -311,6 +330,8 @@ def _leniently(text: str) -> list[bytes] | None:
             except (ValueError, RecursionError):
                 return None
             items.append(text[at:end].encode("utf-8", "surrogateescape"))
+            if len(items) > most:
+                return items
             at = _SPACE.match(text, end).end()  # type: ignore[union-attr]  # matches nothing, too
             if text[at : at + 1] != ",":
                 break

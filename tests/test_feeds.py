@@ -9,6 +9,7 @@ import json
 import socket
 import ssl
 import threading
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -379,3 +380,26 @@ def test_an_answer_to_a_post_is_bounded_and_may_be_anything(host: loopback.Loopb
         feeds.post_json(f"{host.url}/q", {}, limit_bytes=1000)
     with pytest.raises(errors.StreamError):
         feeds.post_json("http://example.com/p", {})
+
+
+@pytest.mark.parametrize("bad", [b"", b", NaN"])
+def test_rows_of_a_list_at_the_limit_pass_and_one_above_fails(bad: bytes) -> None:
+    """Also where an item makes the list be cut one by one."""
+    at = b'[{"a": 1}, {"a": 2}%b]' % bad
+    assert feeds.rows(at, limit_rows=3 if bad else 2).rows == ({"a": 1}, {"a": 2})  # type: ignore[union-attr]
+    above = feeds.rows(at, name="the rows", limit_rows=2 if bad else 1)
+    assert isinstance(above, errors.StreamError)
+    assert (above.code, str(above)) == ("feed-invalid", f"the rows has more than the limit of {2 if bad else 1} rows")
+
+
+def test_a_list_of_millions_is_not_held_in_memory() -> None:
+    """Two bytes an item: 8 MB are 4 million items of 50 bytes each, of which the bound lets no more than 1000 be made."""
+    data = b"[" + b"0," * (feeds.COMMAS + 1) + b"0]"
+    tracemalloc.start()
+    try:
+        found = feeds.rows(data, limit_rows=1000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(found, errors.StreamError)
+    assert peak < 3 * len(data)
