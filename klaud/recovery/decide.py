@@ -11,6 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, TypeAlias
 
 from klaud import names
+from klaud.github import model as github
 from klaud.leases import model as leases
 from klaud.recovery import decide_cases, model, rules_liveness, rules_touch
 
@@ -158,8 +159,9 @@ def row_3(f: Facts) -> Decided | None:
         return None
     why = f"pull request {f.pull.number} carries {names.HANDOFF_LABEL}"
     card: tuple[model.Action, ...] = ()
-    if f.case.ledger is not None and f.detail is not None and decide_cases.card_due(f.case.ledger, f.detail, f.setting):
-        card = (model.WriteCard(why=f"{why}, and its card is not written", number=f.pull.number),)
+    match f.case.ledger, f.detail:
+        case leases.Ledger() as ledger, github.PullDetail() as seen if decide_cases.card_due(ledger, seen, f.setting):
+            card = (model.WriteCard(why=f"{why}, and its card is not written", number=f.pull.number),)
     return Decided("3", "handed off", (*card, *_release(f, why), _leave("handed-off", why)))
 
 
@@ -279,17 +281,18 @@ def row_12(f: Facts) -> Decided | None:
     if f.counted.get("12", 0) < f.policy.waiting_sweeps:
         person = "whoever can resolve the conflict" if conflict else "whoever may start the final run"
         return Decided("12", why, (*_cancel(f), _leave("waiting", why, person)), blocks=True, waits=True)
-    return _abandoned(f, why)
+    return _abandoned(f, f.pull, why)
 
 
 def row_13(f: Facts) -> Decided | None:
     """Offer a continuation of a parked session whose runs are over, or whose files a person has approved."""
-    parked = decide_cases.parked(f.case.ledger) if f.case.ledger is not None else None
-    if parked is None or f.gone is None or (f.pull is not None and not f.pull.open):
+    ledger = f.case.ledger
+    parked = decide_cases.parked(ledger) if ledger is not None else None
+    if ledger is None or parked is None or f.gone is None or (f.pull is not None and not f.pull.open):
         return None
     approval = parked.why == "approval"
     patience = f.policy.approval_sweeps if approval else f.policy.continue_sweeps
-    if _no_budget(f) or f.counted.get("13", 0) >= patience:
+    if not _budget_left(ledger, f.policy) or f.counted.get("13", 0) >= patience:
         return None
     if approval and f.pull is not None and not f.setting.approval_labels.intersection(f.pull.labels):
         leave = _leave(
@@ -308,34 +311,30 @@ def row_13(f: Facts) -> Decided | None:
     return Decided("13", f"parked on {on}, over", (*_cancel(f), go, leave), blocks=True, waits=True)
 
 
-def _no_budget(f: Facts) -> str:
-    records = f.case.ledger.records if f.case.ledger is not None else ()
-    finals = sum(1 for r in records if isinstance(r, leases.Intent) and r.effect == "start-final-run")
-    again = sum(1 for r in records if isinstance(r, leases.Continued))
-    if finals >= f.policy.final_runs:
-        return f"{finals} final runs used"
-    if again >= f.policy.continuations:
-        return f"{again} continuations used"
-    return ""
+def _budget_left(ledger: leases.Ledger, policy: model.Policy) -> bool:
+    finals = [r for r in ledger.records if isinstance(r, leases.Intent) and r.effect == "start-final-run"]
+    again = [r for r in ledger.records if isinstance(r, leases.Continued)]
+    return len(finals) < policy.final_runs and len(again) < policy.continuations
 
 
 def row_14(f: Facts) -> Decided | None:
     """Abandon a draft that its session left, with klaud's commits only."""
-    if f.gone is None or f.pull is None or not f.pull.open or not f.pull.draft or f.touch is not None:
+    if f.pull is None or not f.pull.open:
         return None
-    return _abandoned(f, "its session is over")
+    return _abandoned(f, f.pull, "its session is over")
 
 
-def _abandoned(f: Facts, why: str) -> Decided | None:
-    if f.gone is None or f.pull is None or f.touch is not None or not f.pull.draft:
+def _abandoned(f: Facts, pull: github.Pull, why: str) -> Decided | None:
+    """Abandon an open pull request: a draft only, whose session is proven over, and only when no person touched it."""
+    if f.gone is None or f.touch is not None or not pull.draft:
         return None
     close = model.CloseDraft(
         why=why,
-        evidence=(*f.proof, f"head {f.pull.head_oid} is klaud's own"),
-        number=f.pull.number,
-        head=f.pull.head_oid,
-        branch=f.pull.head_ref,
-        created_at=f.pull.created_at,
+        evidence=(*f.proof, f"head {pull.head_oid} is klaud's own"),
+        number=pull.number,
+        head=pull.head_oid,
+        branch=pull.head_ref,
+        created_at=pull.created_at,
         conclusion=f.gone.conclusion,
         ended_at=f.gone.ended_at,
     )
@@ -351,14 +350,13 @@ def row_15_16(f: Facts) -> Decided | None:
         return None
     closed = [e for e in f.detail.timeline.items if e.kind == "closed"]
     by = closed[-1].actor if closed else None
-    if closed and decide_cases.is_klaud(by, f.setting):
-        return _closed_by_klaud(f)
-    return _closed_by_person(f, rules_touch.who(by) if closed else "somebody unknown")
+    if decide_cases.is_klaud(by, f.setting):
+        return _closed_by_klaud(f, f.pull)
+    return _closed_by_person(f, f.pull, rules_touch.who(by) if closed else "somebody unknown")
 
 
-def _closed_by_klaud(f: Facts) -> Decided | None:
-    pull = f.pull
-    if pull is None or f.case.branch is None or f.gone is None:
+def _closed_by_klaud(f: Facts, pull: github.Pull) -> Decided | None:
+    if f.case.branch is None or f.gone is None:
         return None
     why = f"klaud closed pull request {pull.number}"
     if f.case.branch != pull.head_oid:
@@ -387,13 +385,13 @@ def _interrupted(f: Facts) -> bool:
     return bool(begun - ended) and f.outcome is None
 
 
-def _closed_by_person(f: Facts, by: str) -> Decided | None:
+def _closed_by_person(f: Facts, pull: github.Pull, by: str) -> Decided | None:
     buried = any(name.rpartition("/")[2] == f.case.candidate for name in f.sight.snapshot.tombstones)
-    if f.pull is None or (buried and f.case.branch is None and not f.has_claim):
+    if buried and f.case.branch is None and not f.has_claim:
         return None
-    why = f"{by} closed pull request {f.pull.number}"
+    why = f"{by} closed pull request {pull.number}"
     stone: tuple[model.Action, ...] = (
-        () if buried else (model.WriteTombstone(why=why, candidate=f.case.candidate, number=f.pull.number),)
+        () if buried else (model.WriteTombstone(why=why, candidate=f.case.candidate, number=pull.number),)
     )
     actions = (*_cancel(f), *stone, *_release(f, why), _leave("closed-by-person", why, by))
     return Decided("16", f"closed: {why}", actions)

@@ -15,7 +15,7 @@ from klaud.leases import model as leases
 from klaud.recovery import decide_cases, model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from klaud.recovery.decide_cases import Index
 
@@ -68,21 +68,13 @@ def of_case(case: model.Case, sight: model.Sight, index: Index, policy: model.Po
     return _strongest(found)
 
 
-def _strongest(found: Iterable[model.Liveness]) -> model.Liveness:
-    alive = unknown = zombie = None
-    proofs: list[model.Gone] = []
-    for one in found:
-        match one:
-            case model.Alive():
-                alive = alive or one
-            case model.Unknown():
-                unknown = unknown or one
-            case model.Zombie():
-                zombie = zombie or one
-            case model.Gone():
-                proofs.append(one)
-    if alive or unknown or zombie:
-        return alive or unknown or zombie or model.Alive("")
+def _strongest(found: Sequence[model.Liveness]) -> model.Liveness:
+    """Return the first that keeps the session: alive, unknown, zombie, in this order; only where none does, its end."""
+    for kind in (model.Alive, model.Unknown, model.Zombie):
+        for one in found:
+            if isinstance(one, kind):
+                return one
+    proofs = [one for one in found if isinstance(one, model.Gone)]
     if not proofs:
         return model.Gone(proof="no claim, no ledger and no run names a holder")
     times = [p.ended_at for p in proofs if p.ended_at is not None]
@@ -107,7 +99,7 @@ def session_runs(case: model.Case, index: Index) -> tuple[frozenset[int], int | 
             planner = by.run_id
         elif by is not None:
             ids.add(by.run_id)
-    if planner in ids or ids:
+    if ids:
         planner = None
     return frozenset(ids), planner
 
@@ -188,13 +180,12 @@ def of_lease(lease: leases.Lease, sight: model.Sight, index: Index) -> model.Liv
 def finals(case: model.Case, index: Index, head: str) -> list[github.Run]:
     """Return the final runs at exactly this head, newest last; skipped ones are not final runs."""
     ids = waits_on(case)
-    named = decide_cases.run_ids(case.ledger) if case.ledger is not None else frozenset[int]()
     parked_final = (
         case.ledger is not None and (p := decide_cases.parked(case.ledger)) is not None and p.why == "final-run"
     )
     found: dict[int, github.Run] = {}
-    for run in (*index.by_head.get(head, ()), *index.runs(named)):
-        if run.head_sha != head or run.conclusion == "skipped":
+    for run in index.by_head.get(head, ()):
+        if run.conclusion == "skipped":
             continue
         if decide_cases.workflow_of(run) in index.setting.final_workflows or (parked_final and run.id in ids):
             found[run.id] = run
@@ -203,11 +194,10 @@ def finals(case: model.Case, index: Index, head: str) -> list[github.Run]:
 
 def finals_going(case: model.Case, index: Index) -> list[github.Run]:
     """Return the unfinished final runs on the session's branch or at its heads, whoever started them."""
-    heads = {case.branch or "", *(d.pull.head_oid for d in case.pulls if d.pull.open)}
+    heads = {case.branch, *(d.pull.head_oid for d in case.pulls if d.pull.open)}
     branch = f"klaud/auto-{case.candidate}"
     candidates = [*(index.by_branch.get(branch, ()) if case.fresh else ())]
-    for head in heads - {""}:
-        candidates.extend(index.by_head.get(head, ()))
+    candidates.extend(run for head in heads if head for run in index.by_head.get(head, ()))
     found = {
         run.id: run
         for run in candidates

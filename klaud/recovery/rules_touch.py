@@ -69,7 +69,7 @@ def _by_commits(detail: github.PullDetail, case: model.Case, setting: model.Sett
                 yield model.Touch(
                     what=f"made commit {commit.oid[:12]}", who=who(account) if account else email or GHOST
                 )
-    if case.ledger is not None and not case.bad and pull.head_oid not in own:
+    if case.ledger is not None and pull.head_oid not in own:
         yield model.Touch(what=f"pushed {pull.head_oid[:12]}, which the ledger does not know", who="somebody")
 
 
