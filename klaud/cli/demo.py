@@ -80,6 +80,7 @@ class _World:
         self.hub = hub
         self.url = url
         self.hand = hand
+        self._seen: dict[int, tuple[str, str | None]] = {}
 
     def run(self, verb: str, say: Callable[[str], None]) -> Any:
         """Start the planner workflow with ``verb`` and follow every run until it has ended."""
@@ -90,10 +91,9 @@ class _World:
         if run_id is None:
             message = "the embedded GitHub did not name the run it started"
             raise errors.BugError(message)
-        seen: dict[int, tuple[str, str | None]] = {}
         end = time.monotonic() + RUN_SECONDS
         while time.monotonic() < end:
-            for told in demo_report.changes(self.hub, seen):
+            for told in demo_report.changes(self.hub, self._seen):
                 say(told)
             with self.hub.lock:
                 run = self.hub.repository(demo_world.REPOSITORY).runs[run_id]

@@ -20,6 +20,23 @@ if TYPE_CHECKING:
 
     from klaud import fakehub
 
+_KEYS = {names.short_id(names.family_text(demo_world.CONFIG_FILE, key)): key for key in demo_world.FAMILIES}
+"""The demo's families by their ids."""
+
+REFS = {
+    names.ClaimRef: "claims",
+    names.LeaseRef: "leases",
+    names.BranchRef: "branches with an agent's work",
+    names.SessionRef: "ledgers of sessions",
+    names.FamilyRef: "memories of families",
+    names.ArchiveRef: "archive copies of what was deleted",
+    names.TombstoneRef: "tombstones",
+    names.ObservedRef: "memory of the sweeps",
+    names.ForerunnerClaimRef: "claims of the forerunner",
+    names.ForerunnerLeaseRef: "leases of the forerunner",
+}
+"""Kinds of refs in words, in the order in which they are told."""
+
 LOG_SHOWN = 4000
 """Characters of a failed run's own output that are shown."""
 
@@ -51,7 +68,7 @@ def changes(hub: fakehub.Hub, seen: dict[int, tuple[str, str | None]]) -> Iterat
         if seen.get(number) != (status, conclusion):
             seen[number] = (status, conclusion)
             if not first or number > demo_world.LAST_RUN:
-                yield f"run {number} {title.partition(' [')[0]}: {conclusion or status}"
+                yield f"run {number} {_short(title.partition(' [')[0])}: {conclusion or status}"
 
 
 def log_of(run: Any) -> str:
@@ -110,16 +127,15 @@ def _json(path: Path) -> Any:
 
 def _name(candidate: str) -> str:
     """Return the key of a candidate's family, where the demo knows it, with the start of its subject's id."""
-    keys = {names.short_id(names.family_text(demo_world.CONFIG_FILE, key)): key for key in demo_world.FAMILIES}
-    key = keys.get(names.family_of(candidate))
+    key = _KEYS.get(names.family_of(candidate))
     return f"{key} {candidate[17:25]}" if key else candidate
 
 
 def _short(text: str) -> str:
-    """Return a line with its long ids cut to what tells them apart on a screen."""
-    return re.sub(
-        r"[0-9a-f]{40}", lambda m: m[0][:8], re.sub(r"[0-9a-f]{16}-[0-9a-f]{16}", lambda m: _name(m[0]), text)
-    )
+    """Return a line with its long ids as what tells them apart on a screen: names of families, beginnings of oids."""
+    named = re.sub(r"[0-9a-f]{16}-[0-9a-f]{16}", lambda m: _name(m[0]), text)
+    named = re.sub(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])", lambda m: _KEYS.get(m[0], m[0]), named)
+    return re.sub(r"[0-9a-f]{40}", lambda m: m[0][:8], named)
 
 
 def _recovery(found: Any, title: str) -> model.Section:
@@ -133,6 +149,7 @@ def _recovery(found: Any, title: str) -> model.Section:
         rows.append((_name(str(session["candidate"])), str(session["row"]), str(session["state"]), what))
     return model.Section(
         title=title,
+        sentences=("One line for each candidate; row: of the decision table in docs/recovery.md.",),
         tables=(
             model.Table(
                 columns=("candidate", "row", "state", "what was done, what was left and why"), rows=tuple(rows)
@@ -171,7 +188,7 @@ def _proofs(out: Path) -> model.Section:
         rows.append(
             (
                 verdict.family.removeprefix(f"{demo_world.CONFIG_FILE}:"),
-                f"{verdict.verdict}, {len(verdict.points)} points",
+                f"{verdict.verdict}, {len(verdict.points)} point{'s' if len(verdict.points) != 1 else ''}",
                 ", ".join(commits),
                 without,
                 checked.problem or "repeats with the same bytes",
@@ -245,17 +262,21 @@ def _refs(hub: fakehub.Hub) -> model.Section:
         kind = names.RefNames().parse(ref)
         if isinstance(kind, names.ForeignRef):
             continue
-        counts[type(kind).__name__.removesuffix("Ref").lower()] += 1
+        counts[REFS[type(kind)]] += 1
         if isinstance(
             kind, (names.ClaimRef, names.LeaseRef, names.BranchRef, names.ForerunnerClaimRef, names.ForerunnerLeaseRef)
         ):
             rows.append((ref, _owner(hub, kind)))
     return model.Section(
         title="klaud's refs at the end",
-        facts=tuple(sorted((kind, str(count)) for kind, count in counts.items())),
+        facts=tuple(
+            (word, str(counts[word])) for word in REFS.values() if counts[word] or word in {"claims", "leases"}
+        ),
         tables=(
             model.Table(
-                title="Claims, leases and branches, each with its owner", columns=("ref", "owner"), rows=tuple(rows)
+                title="Claims, leases and branches, each with its owner",
+                columns=("ref", "owner"),
+                rows=tuple(rows),
             ),
         ),
     )
@@ -277,7 +298,11 @@ def _again(hub: fakehub.Hub, second: Ran, found: Any) -> model.Section:
     return model.Section(
         title="The second recovery",
         sentences=(
-            "It found nothing to do and wrote nothing." if found and not writes else "It wrote: " + ", ".join(writes),
+            f"It wrote: {', '.join(writes)}."
+            if writes
+            else "It found nothing to do and wrote nothing."
+            if found
+            else "It wrote nothing, not even a report.",
         ),
         facts=(
             ("requests", str(sum(not entry.path.endswith(("info/refs", "upload-pack")) for entry in mine))),
