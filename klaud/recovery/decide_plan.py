@@ -17,7 +17,7 @@ from klaud.leases import model as leases
 from klaud.recovery import decide, decide_cases, decide_facts, model, rules_liveness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 MANY = 3
 """So many of a kind that must exist and are all missing is a broken read, not a coincidence."""
@@ -50,7 +50,7 @@ def heads_wanted(snapshot: leases.Snapshot) -> tuple[str, ...]:
     for record in snapshot.forerunner:
         if isinstance(record, leases.Forerunner) and record.kind == "claim":
             name = record.ref.rpartition("/")[2].partition("-")[2]
-            candidates.update(c for c in (record.candidate, name) if names.is_candidate(c))
+            candidates.update((record.candidate, name))
     return tuple(names.branch(c) for c in sorted(candidates) if names.is_candidate(c))
 
 
@@ -173,14 +173,13 @@ class Thinking:
         found: list[model.Verdict] = []
         taken = {a.ref for v in self.verdicts for a in v.actions if isinstance(a, model.TakeOverLease)}
         for case in self.cases:
-            if case.lease is None or not isinstance(case.lease.record, leases.Lease) or case.lease.ref in taken:
-                continue
-            live = rules_liveness.of_lease(case.lease.record, self.sight, self.index)
-            found.append(_of_lease(case, case.lease.ref, case.lease.oid, live))
+            match case.lease:
+                case leases.Held(ref, oid, leases.Lease() as lease) if ref not in taken:
+                    found.append(_of_lease(case, ref, oid, rules_liveness.of_lease(lease, self.sight, self.index)))
         for record in self.sight.snapshot.forerunner:
             if isinstance(record, leases.Forerunner) and record.kind == "lease":
                 name = record.ref.rpartition("/")[2]
-                case = model.Case(key=f"forerunner/{name}", wave="", candidate="", family="", fresh=False)
+                case = model.Case(key=f"forerunner/{name}", wave="", candidate="", family="")
                 live = rules_liveness.of_run(record.planner_run, self.sight, self.index)
                 found.append(_of_lease(case, record.ref, record.oid, live))
         return found
@@ -203,72 +202,58 @@ class Thinking:
     def stop(self) -> model.Stop | None:
         """Return why nothing may be written, None where the inputs agree with each other."""
         for check in (self._own_unseen, self._runs_contradict, self._pulls_contradict, self._all_missing):
-            why = check()
-            if why:
+            for why in check():
                 return model.Stop(why=why)
         return None
 
-    def _own_unseen(self) -> str:
+    def _own_unseen(self) -> Iterator[str]:
         sight = self.sight
-        if sight.own is None:
-            return ""
-        match sight.own:
-            case github.Run():
+        match sight.own, sight.planners:
+            case github.Missing(), _:
+                run_id = sight.me.run_id if sight.me else 0
+                yield f"our own run {run_id} answers 404: this token cannot prove any run gone"
+            case model.Unread(what, why), _:
+                yield f"our own run could not be read ({what}: {why})"
+            case github.Run(id=own) as seen, github.Listing(items, complete=True) if own not in {r.id for r in items}:
+                yield f"the listing of {decide_cases.workflow_of(seen)} does not have our own run {own}"
+            case _:
                 pass
-            case github.Missing():
-                return f"our own run {sight.me.run_id if sight.me else 0} answers 404: this token cannot prove any run gone"
-            case model.Unread(what, why):
-                return f"our own run could not be read ({what}: {why})"
-        planners = sight.planners
-        if (
-            isinstance(planners, github.Listing)
-            and planners.complete
-            and sight.own.id not in {r.id for r in planners.items}
-        ):
-            return f"the listing of {decide_cases.workflow_of(sight.own)} does not have our own run {sight.own.id}"
-        return ""
 
-    def _runs_contradict(self) -> str:
+    def _runs_contradict(self) -> Iterator[str]:
         listing, since = self.sight.listing, self.sight.listing_since
         if not isinstance(listing, github.Listing) or not listing.complete or since is None:
-            return ""
+            return
         listed = {run.id for run in listing.items}
-        newest = max(listed, default=0)
         for run in self.index.runs(sorted(self.sight.runs)):
             login = run.actor.login if run.actor else ""
             if (
                 login == self.setting.login
                 and run.created_at > since
                 and run.id not in listed
-                and (run.id < newest or not listed)
+                and (not listed or run.id < max(listed))
             ):
-                return f"run {run.id} of klaud's exists by its id and is not in the listing of klaud's runs"
-        return ""
+                yield f"run {run.id} of klaud's exists by its id and is not in the listing of klaud's runs"
 
-    def _pulls_contradict(self) -> str:
+    def _pulls_contradict(self) -> Iterator[str]:
         for number, seen in self.sight.numbered.items():
             if not isinstance(seen, github.PullDetail):
                 continue
-            listing = self.sight.heads.get(seen.pull.head_ref)
-            if (
-                isinstance(listing, github.Listing)
-                and listing.complete
-                and seen.pull.head_repository == self.setting.repository
-            ):
-                return f"pull request {number} exists by its number and is not among those of its head {seen.pull.head_ref}"
-        return ""
+            head = seen.pull.head_ref
+            listing = self.sight.heads.get(head)
+            whole = isinstance(listing, github.Listing) and listing.complete
+            if whole and seen.pull.head_repository == self.setting.repository:
+                yield f"pull request {number} exists by its number and is not among those of its head {head}"
 
-    def _all_missing(self) -> str:
+    def _all_missing(self) -> Iterator[str]:
         runs = [r for r in self.sight.runs.values() if not isinstance(r, model.Unread)]
         listed = isinstance(self.sight.listing, github.Listing) and self.sight.listing.items
         if len(runs) >= MANY and not listed and all(isinstance(r, github.Missing) for r in runs):
-            return f"all {len(runs)} runs on record answer 404, and no run of klaud's is listed"
+            yield f"all {len(runs)} runs on record answer 404, and no run of klaud's is listed"
         named = [n for case in self.cases if case.ledger for n in decide_cases.numbers_of(case.ledger)]
         found = any(isinstance(p, github.Listing) and p.items for p in self.sight.heads.values())
         numbered = [self.sight.numbered[n] for n in named if n in self.sight.numbered]
         if len(numbered) >= MANY and not found and all(isinstance(n, github.Missing) for n in numbered):
-            return f"all {len(numbered)} pull requests on record answer 404, and no head has one"
-        return ""
+            yield f"all {len(numbered)} pull requests on record answer 404, and no head has one"
 
 
 def _of_lease(case: model.Case, ref: str, oid: str, live: model.Liveness) -> model.Verdict:
@@ -366,7 +351,7 @@ def _within_budget(
     """Put off what the rate limit has no room for. First come cancels, then what closes no draft, then closures by age."""
     total = sum(cost(v) for v in verdicts)
     worst = total + BASE_REQUESTS if total else 0
-    if remaining is None or remaining - worst >= reserve:
+    if remaining is None:
         return verdicts, worst
     room = remaining - reserve - BASE_REQUESTS
     keep: dict[int, model.Verdict] = {}

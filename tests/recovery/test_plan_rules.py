@@ -141,6 +141,8 @@ def test_an_empty_repository_needs_nothing() -> None:
         ({"ledgers": {SESSION_REF: ledger(PARKED)}}, {9, 60}),
         ({"forerunner": (forerunner(),)}, {50}),
         ({"ledgers": {SESSION_REF: ledger(by=0)}}, set()),
+        ({"ledgers": {SESSION_REF: ledger(by=1)}}, {1}),
+        ({"leases": {LEASE_REF: lease(1)}}, {1}),
         ({"leases": {LEASE_REF: lease()}}, {40}),
         ({"leases": {LEASE_REF: lease(0)}}, set()),
         ({"leases": {LEASE_REF: claim(holder(60))}}, set()),
@@ -148,6 +150,7 @@ def test_an_empty_repository_needs_nothing() -> None:
         ({"forerunner": (forerunner("lease"),)}, {50}),
         ({"forerunner": (leases.Quarantined("refs/heads/klaud/recovery-x", "f" * 40, "bad"),)}, set()),
         ({**CLAIMED, "ledgers": {SESSION_REF: BAD}}, set()),
+        ({"forerunner": (forerunner(),), "ledgers": {SESSION_REF: BAD}}, set()),
     ],
 )
 def test_runs_that_must_be_read(refs: dict[str, Any], expected: set[int]) -> None:
@@ -325,6 +328,9 @@ def test_only_the_heads_of_drafts_that_will_be_closed_are_read() -> None:
     """The oldest, as many as one sweep closes."""
     seen = many(3, 1, 2, policy=model.Policy(max_closures=2)) | {"head_runs": {}}
     assert think(**seen).wanted().head_runs == {f"{2:040x}", f"{3:040x}"}
+    seen["refs"]["claims"] = {CLAIM_REF: claim(holder(60))}
+    seen["runs"][60] = run(60)
+    assert think(**seen).wanted().head_runs == {f"{2:040x}", f"{3:040x}"}
     assert think(**many(3, 1, 2)).wanted() == NOTHING
 
 
@@ -405,8 +411,9 @@ def test_rights_come_in_the_order_in_which_they_are_asked_for() -> None:
 def test_a_lease_beside_a_closure_is_not_put_off_with_it() -> None:
     """Pruning a dead pass's lease costs nothing."""
     pruned = verdict(DELETE, row="lease")
-    kept = decide_plan._drained([verdict(close()), pruned, verdict(close(), key="old", hour=-1)], 1)
-    assert [type(v.actions[0]).__name__ for v in kept] == ["Leave", "DeleteRef", "CloseDraft"]
+    older = verdict(RELEASE, key="older", hour=-2)
+    kept = decide_plan._drained([verdict(close()), pruned, verdict(close(), key="old", hour=-1), older], 1)
+    assert [type(v.actions[0]).__name__ for v in kept] == ["Leave", "DeleteRef", "CloseDraft", "ReleaseClaim"]
 
 
 def test_a_closure_without_a_dated_draft_is_the_oldest() -> None:
@@ -565,7 +572,7 @@ def test_what_is_no_lease_is_not_judged_as_one() -> None:
     refs = {
         "leases": {LEASE_REF: held(leases.Observed(at=AT)), f"{spare[:-1]}1": BAD, spare: leases.Held(spare, "d", PASS)},
         "ledgers": {f"refs/klaud/sessions/9.1-{CANDIDATE}": ledger()},
-        "forerunner": (BAD, forerunner("claim", name="x"), forerunner("lease", planner_run=40, name="y")),
+        "forerunner": (BAD, forerunner("claim", planner_run=40, name="x"), forerunner("lease", planner_run=40, name="y")),
     }  # fmt: skip
     plan = think(run(40), refs=refs).plan(None)
     assert pruned(plan) == [spare, "refs/heads/klaud/lease-y"]
@@ -582,14 +589,13 @@ def count(row: str, sweeps: int, session: str = KEY) -> leases.Count:
     return leases.Count(session=session, row=row, sweeps=sweeps)
 
 
-WAITING = model.Evidence(verdict="unreadable")
-
-
-def remembered(*counts: leases.Count, ago: float = 1e6, verdict_: Any = "unreadable") -> tuple[leases.Count, ...]:
+def remembered(
+    *counts: leases.Count, ago: float = 1e6, verdict_: Any = "unreadable", policy: model.Policy = POLICY
+) -> tuple[leases.Count, ...]:
     """Return the counts after a sweep that saw a green final run with that evidence."""
     seen = drafted(head_runs={HEAD: listing()}, evidence={7: model.Evidence(verdict=verdict_)})
     seen["refs"] |= {"observed": memory(*counts, ago=ago)}
-    return think(run(60), FINAL_RUN, **seen).plan(None).counts
+    return think(run(60), FINAL_RUN, policy=policy, **seen).plan(None).counts
 
 
 LIMIT = POLICY.evidence_sweeps
@@ -618,6 +624,7 @@ def test_waiting_is_counted_by_sweeps(before: tuple[leases.Count, ...], ago: flo
 def test_lost_evidence_is_not_counted() -> None:
     """Unless it had been waited for to the end; a session that no longer waits is forgotten."""
     assert remembered(verdict_="lost") == ()
+    assert remembered(verdict_="lost", policy=model.Policy(evidence_sweeps=1)) == ()
     assert remembered(count("9", LIMIT - 1), verdict_="lost") == ()
     assert remembered(count("9", LIMIT), verdict_="lost") == (count("9", LIMIT + 1),)
     assert remembered(count("9", 2), verdict_="verified") == ()
