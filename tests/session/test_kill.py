@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import typing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,8 +33,14 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("open_draft", {"title": "one: v2"}),
     ("dispatch_smoke", {}),
     ("wait_for_run", {"run_id": "last"}),
+    ("read_run", {"run_id": "last"}),
+    ("report_attempt", {"what": "smoke-run", "result": "worked", "run_id": "last"}),
+    ("read_baseline", {}),
+    ("check_capacity", {}),
     ("start_final_run", {}),
+    ("finish", {"claim": "done"}),
 ]
+"""Every tool once, in an order that a session may take."""
 
 
 class FakeWork:
@@ -216,7 +223,8 @@ def end_state(session: Session) -> tuple[Any, ...]:
 
 def test_the_undisturbed_session_is_validated(tmp_path: Path) -> None:
     session = fresh(tmp_path)
-    assert session.work_through() == ["done"] * 5
+    assert {name for name, _ in CALLS} == set(typing.get_args(model.ToolName)), "each tool is killed in"
+    assert session.work_through() == ["done"] * len(CALLS)
     session.end_runs()
     session.recover()
     assert end_state(session) == (set(), [("open", False)], True, [])

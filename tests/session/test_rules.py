@@ -64,6 +64,12 @@ def test_blame(outcome: leases.OutcomeClass) -> None:
     assert decide.blame_of(outcome, "workflow-rights") == "permission"
 
 
+def test_a_crafts_own_code_names_the_reason_and_a_real_fault_goes_before_it() -> None:
+    assert decide.outcome_of_turn(end(code="not-encoded")) == ("failed", "not-encoded")
+    assert decide.outcome_of_turn(end(fault="agent-error", code="not-encoded")) == ("failed", "not-encoded")
+    assert decide.outcome_of_turn(end(fault="silent", code="not-encoded")) == ("stalled", "silent")
+
+
 def test_infrastructure_does_not_cool_a_family_down() -> None:
     assert decide.blame_of("failed", "infrastructure-timed-out") == "infrastructure"
     assert decide.blame_of("failed", "final-run-failed") == "candidate"

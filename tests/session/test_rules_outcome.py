@@ -174,3 +174,11 @@ def test_a_parked_session_is_over_by_success_a_person_or_its_budget(
     assert (answer is not None) is waits
     if answer is not None:
         assert (answer.code, answer.runs) == ("parked", (5,))
+
+
+def test_without_a_final_run_the_hint_names_the_reason() -> None:
+    never = msgspec.structs.replace(VIEW, finals=0)
+    for view, hint, code in ((VIEW, ("failed", "budget"), "budget"), (never, None, "no-final-run")):
+        answer = judge({"finals": ()}, view, hint)
+        assert isinstance(answer, decide_outcome.Judged)
+        assert answer.code == code
