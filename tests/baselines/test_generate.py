@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -385,27 +386,36 @@ def test_commits_with_the_same_inputs_share_the_cache(
     ],
 )
 def test_whatever_matters_is_in_the_key(
-    history: History,
-    box: sandbox.Sandbox,
-    filled: tuple[model.Produced, pathlib.Path],
-    tmp_path: pathlib.Path,
-    change: Any,
+    history: History, box: sandbox.Sandbox, store: cache.Cache, change: Any
 ) -> None:
-    shutil.copytree(filled[1], tmp_path, dirs_exist_ok=True)
-    assert made(policy(), history, box, {history.tip: (FAST,)}, tmp_path).cached == 1
-    assert made(policy(generator=change), history, box, {history.tip: (FAST,)}, tmp_path).cached == 0
+    need = model.Need(commit=history.tip, families=(FAST,))
+    keys = [
+        generate.Generation(each, git=history.objects, store=store, box=box).keys(need)[FAST]
+        for each in (policy(), policy(), policy(generator=change))
+    ]
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> cache.Cache:
+    """A cache that remembers the versions of programs for the tests that compare keys."""
+    return cache.Cache(tmp_path_factory.mktemp("programs"))
 
 
 def test_a_changed_input_or_family_is_another_key(
-    repository: Repository, box: sandbox.Sandbox, tmp_path: pathlib.Path
+    repository: Repository, box: sandbox.Sandbox, store: cache.Cache
 ) -> None:
     files, policy_ = script("print('[]')")
-    first = repository.commit(files)
-    made(policy_, repository, box, {first: (FAST,)}, tmp_path)
-    changed = repository.commit({"configs/new.json": "{}"})
-    executable = repository.commit({"gen.py": "print('[]')", "configs/new.json": None}, executable=("gen.py",))
-    for commit, family in ((first, SPLIT), (changed, FAST), (executable, FAST)):
-        assert made(policy_, repository, box, {commit: (family,)}, tmp_path).cached == 0
+    commits = [
+        repository.commit(files),
+        repository.commit({"README": "read by nobody"}),
+        repository.commit({"configs/new.json": "{}"}),
+        repository.commit({"gen.py": "print('[]')", "configs/new.json": None}, executable=("gen.py",)),
+    ]
+    generation = generate.Generation(policy_, git=repository.objects, store=store, box=box)
+    keys = [generation.keys(model.Need(commit=commit, families=BOTH)) for commit in commits]
+    assert keys[0] == keys[1]
+    assert len({key for each in keys for key in each.values()}) == 3 * 2
 
 
 def test_a_damaged_entry_is_made_anew(
@@ -436,3 +446,20 @@ def test_required_isolation_starts_nothing_without_walls(history: History) -> No
     weak = sandbox.Sandbox(settings.Bounds(), required=True, levels=(), bubblewrap="")
     with pytest.raises(errors.MissingToolError):
         made(policy(), history, weak, {history.tip: (FAST,)})
+
+
+def test_a_file_name_that_is_not_utf8_is_a_name_like_any_other(
+    repository: Repository, box: sandbox.Sandbox, tmp_path: pathlib.Path
+) -> None:
+    body = "import json, os, sys\nprint(json.dumps([{'size': os.path.getsize(name)} for name in sys.argv[3:]]))"
+    command = ("{python}", "{root}/gen.py", "--key", "{family}", "{configs}")
+    for driver in ("", "python"):
+        files, policy_ = script(body, commands=(command,), driver=driver)
+        with open(os.fsencode(repository.folder) + b"/configs-\xff.json", "wb") as file:  # noqa: PTH123 - a name of bytes
+            file.write(b"12345")
+        layout = OLD(policy_.generator.layouts[0], inputs=(".",), configs=("configs/*", "configs-*"))
+        policy_ = OLD(policy_, generator=OLD(policy_.generator, layouts=(layout,)))
+        commit = repository.commit(files)
+        produced = made(policy_, repository, box, {commit: BOTH}, tmp_path / f"cache{driver}")
+        assert [entry["size"] for entry in matrices(produced)[commit, FAST].entries] == [2, 5]
+        assert made(policy_, repository, box, {commit: BOTH}, tmp_path / f"cache{driver}").cached == 2

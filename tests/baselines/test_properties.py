@@ -79,13 +79,22 @@ ROWS = [
 ]
 
 
-@hypothesis_settings(max_examples=400, deadline=None, derandomize=True)
-@given(st.sampled_from(range(len(ROWS))), st.sampled_from(sorted(schema.INFERENCE)), st.integers(1, 9))
-def test_a_changed_digit_is_named_or_a_named_siblings(at: int, field: str, digit: int) -> None:
+def published() -> Case:
+    """Return all of them published and verified, with every equivalence on."""
     case = Case([copy.deepcopy(each) for _, each in ROWS], equivalences=ALL)
     case.matrices = {(commit, name): entries for commit in (PRODUCER, TODAY) for name, entries in FAMILIES.items()}
     case.families = list(FAMILIES)
-    assert {verdict.verdict for verdict in case.judge().values()} == {"verified"}
+    return case
+
+
+def test_without_a_change_every_family_is_verified() -> None:
+    assert {verdict.verdict for verdict in published().judge().values()} == {"verified"}
+
+
+@hypothesis_settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.sampled_from(range(len(ROWS))), st.sampled_from(sorted(schema.INFERENCE)), st.integers(1, 9))
+def test_a_changed_digit_is_named_or_a_named_siblings(at: int, field: str, digit: int) -> None:
+    case = published()
     case.rows[at][field] = changed(case.rows[at][field], field, digit)
     verdicts = case.judge()
     digest = next(each.digest for each in case.decoded() if each.index == at)
