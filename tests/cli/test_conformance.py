@@ -241,6 +241,33 @@ def test_a_rate_limit_ends_it_and_what_may_be_left_is_told(world: World) -> None
     assert len(report.left) == 4
 
 
+class Stubborn(requests.Session):
+    """A host that lets nothing go again."""
+
+    def request(self, method: str, *given: object, **more: object) -> requests.Response:  # type: ignore[override]
+        if method in {"DELETE", "PATCH"}:
+            answer = requests.Response()
+            answer.status_code = 500
+            return answer
+        return super().request(method, *given, **more)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_taken_away_is_named_and_no_success(world: World) -> None:
+    session = Stubborn()
+    with contextlib.closing(world.target(session)) as target:
+        made = target.pull()
+        left = run.tidy(target, target.prefix)
+        assert left[:2] == (f"pull request #{made['number']}: HTTP 500", f"refs/heads/{made['head']['ref']}: HTTP 500")
+        assert [one.partition(":")[0] for one in left[2:]] == [f"label {label}" for label in targets.LABELS]
+    world.hub.state.tokens["made-up"].permissions |= {"issues": "read", "pull_requests": "read"}
+    status, said = world.klaud("--live", "--yes", "--tidy")
+    assert status == 1
+    assert f"left: pull request #{made['number']}: HTTP 403" in said
+    status, said = world.klaud("--live", "--yes", "--only", "C48")
+    assert status == 1
+    assert "1 pass, 0 fail, 0 skip; something is left (--tidy tries again)" in said
+
+
 def held(number: int) -> Callable[[targets.Target], None]:
     return lambda target: model.same(target.call("GET", "").status_code, number, "the status")
 
