@@ -61,7 +61,8 @@ RULES = (
 )
 TESTS = (
     "tests/recovery/test_rules.py tests/recovery/test_decide.py tests/recovery/test_liveness.py "
-    "tests/recovery/test_plan_rules.py tests/recovery/test_case_rules.py tests/recovery/test_fact_rules.py "
+    "tests/recovery/test_ledger_rules.py tests/recovery/test_case_rules.py tests/recovery/test_fact_rules.py "
+    "tests/recovery/test_wanted_rules.py tests/recovery/test_plan_rules.py tests/recovery/test_stop_rules.py "
     "tests/recovery/test_leak_rules.py tests/leases/test_touch_rules.py"
 )
 """The pure tests: tables over records, no world, no process."""

@@ -164,6 +164,51 @@ def test_the_strongest_sign_of_life_wins() -> None:
     assert gone.proof.count("our own run 99 answers 200") == 2
 
 
+def test_the_first_sign_of_each_kind_is_said() -> None:
+    """Of two runs that go on, and of two that could not be read, in the order in which they are asked."""
+    one = case(ledger=ledger(leases.Parked(at=AT, on=(9,), why="final-run")))
+    assert live(one, sight(run(60, **GOING), run(9, **GOING))) == model.Alive("run 60 is in_progress")
+    assert live(one, sight()) == model.Unknown(model.Unread("run 60", "not read"))
+    assert live(one, sight(run(9, **GOING))) == model.Alive("run 9 is in_progress")
+
+
+def test_a_holder_outside_of_actions_cannot_be_proven_gone() -> None:
+    """It has no run: alive, whatever stands for run 0, and also under a lease."""
+    missing: dict[int, model.RunSeen] = {0: github.Missing(what="run")}
+    for seen in (sight(own=run(99, **GOING)), sight(runs=missing, own=run(99, **GOING))):
+        outside = model.Alive("its holder ran outside of Actions, where nothing can be proven")
+        assert live(case(ledger=ledger(by=0)), seen) == outside
+        lease = leases.Lease(at=AT, wave="1.1", candidate=CANDIDATE, holder=holder(0, 1, "laptop"))
+        assert rules_liveness.of_lease(lease, seen, index(seen)) == outside
+
+
+def test_a_404_of_our_own_number_proves_nothing() -> None:
+    """Only a lower number was there before ours."""
+    own = run(99, **GOING)
+    for run_id, kind in ((98, model.Gone), (99, model.Alive), (100, model.Alive)):
+        bare = decide_cases.Index({run_id: github.Missing(what="run")}, SETTING)
+        assert isinstance(rules_liveness.of_run(run_id, sight(own=own), bare), kind)
+
+
+def test_a_run_that_is_over_needs_no_jobs() -> None:
+    """Its own end is the proof; a listing of jobs that is cut says nothing, and an end without a time has none."""
+    done = job("a", "completed", AT + datetime.timedelta(hours=1), "success")
+    timeless = job("a", "completed")
+
+    def judged(seen: github.Run, *jobs: github.Job, complete: bool = True) -> model.Liveness:
+        shown = sight(seen, jobs={50: listing(*jobs, complete=complete)})
+        return rules_liveness.of_job(50, "a", shown, index(shown))
+
+    over = judged(run(50), done)
+    assert isinstance(over, model.Gone)
+    assert over.proof == "run 50 attempt 1 is completed: failure"
+    assert judged(run(50, **GOING), done, complete=False) == model.Alive("run 50 is in_progress")
+    assert judged(run(50, **GOING), done, job("a", "queued")) == model.Alive("run 50 is in_progress")
+    ended = judged(run(50, **GOING), timeless, done)
+    assert isinstance(ended, model.Gone)
+    assert ended.ended_at == AT + datetime.timedelta(hours=1)
+
+
 def test_a_run_without_a_word_for_its_end() -> None:
     """A null conclusion is an end without a name; times come from GitHub."""
     gone = live(case(ledger=ledger()), sight(run(60, conclusion=None)))

@@ -1,319 +1,50 @@
-"""From a sight to a plan, by tables: what must be read first, what stops a sweep, what waits, what is remembered."""
+"""From verdicts to a plan, by tables: what an action takes, what waits, which leases go, and what is remembered."""
 
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from klaud import names
-from klaud.github import model as github
 from klaud.leases import model as leases
 from klaud.recovery import decide_plan, model
 from tests.support.memory_cases import (
     AT,
-    BOT,
     CANDIDATE,
-    FINAL,
     GOING,
     HEAD,
     KEY,
     OTHER,
     POLICY,
-    SETTING,
-    SMOKE,
     case,
-    claim,
     draft,
     held,
     holder,
     ledger,
     listing,
     run,
-    sight,
 )  # fmt: skip
-from tests.support.memory_scenes import Scene
-
-ALICE = github.Account(id=101, login="alice")
-BRANCH = names.branch(CANDIDATE)
-BRANCH_REF = f"refs/heads/{BRANCH}"
-CLAIM_REF = f"refs/klaud/claims/{CANDIDATE[:16]}"
-SESSION_REF = f"refs/klaud/sessions/{KEY}"
-LEASE_REF = f"refs/klaud/leases/{KEY}"
-BAD = leases.Quarantined("r", "o" * 40, "not JSON")
-OUTCOME = leases.Outcome(at=AT, outcome="failed")
-PUSHED = leases.Intent(at=AT, seq=0, effect="push-work", oids=(HEAD,))
-PARKED = leases.Parked(at=AT, on=(9,), why="final-run")
-MISSING = github.Missing(what="it")
-UNREAD = model.Unread("it", "502")
-OWN = run(99, **GOING)
-NOTHING = model.Wanted()
-
-
-def snapshot(**refs: Any) -> leases.Snapshot:
-    """Return the refs of an empty repository, but for what is given."""
-    return msgspec.structs.replace(Scene(outside=True).snapshot(), **refs)
-
-
-def think(
-    *runs: github.Run, refs: dict[str, Any] | None = None, policy: model.Policy = POLICY, **fields: Any
-) -> decide_plan.Thinking:
-    """Apply the rules to what was seen: runs by id, refs, and fields of a sight."""
-    seen = sight(*runs, **{"snapshot": snapshot(**(refs or {})), "listing": listing(), **fields})
-    return decide_plan.Thinking(seen, SETTING, policy)
-
-
-def rows(thinking: decide_plan.Thinking) -> list[str]:
-    return [v.row for v in thinking.verdicts]
-
-
-def hours(count: float) -> datetime.datetime:
-    return AT + datetime.timedelta(hours=count)
-
-
-def lease(run_id: int = 40, job: str = "recover") -> leases.Held:
-    record = leases.Lease(at=AT, wave="50.1", candidate=CANDIDATE, holder=holder(run_id, 1, job))
-    return leases.Held(LEASE_REF, "e" * 40, record)
-
-
-PASS = lease().record
-
-
-def forerunner(kind: Any = "claim", job: str = "", planner_run: int = 50, name: str = CANDIDATE) -> leases.Forerunner:
-    return leases.Forerunner(f"refs/heads/klaud/{kind}-{name}", "f" * 40, kind, planner_run, "", job)
-
-
-# -- which heads are asked for
-
-
-@pytest.mark.parametrize(
-    ("refs", "asked"),
-    [
-        ({}, False),
-        ({"branches": {BRANCH_REF: HEAD}}, True),
-        ({"branches": {BRANCH_REF + "-more": HEAD}}, False),
-        ({"claims": {CLAIM_REF: claim(holder(60))}}, True),
-        ({"claims": {CLAIM_REF: BAD}}, False),
-        ({"claims": {CLAIM_REF: lease()}}, False),
-        ({"ledgers": {SESSION_REF: msgspec.structs.replace(ledger(), ref=SESSION_REF)}}, True),
-        ({"ledgers": {SESSION_REF: msgspec.structs.replace(ledger(OUTCOME), ref=SESSION_REF)}}, False),
-        ({"ledgers": {SESSION_REF: BAD}}, False),
-        ({"forerunner": (forerunner(),)}, True),
-        ({"forerunner": (msgspec.structs.replace(forerunner(name="x"), candidate=CANDIDATE),)}, True),
-        ({"forerunner": (forerunner("lease"),)}, False),
-        ({"forerunner": (leases.Quarantined(f"refs/heads/klaud/claim-{CANDIDATE}", "f", "bad"),)}, False),
-        ({"forerunner": (forerunner(name="odd"),)}, False),
-    ],
+from tests.support.memory_plans import (
+    BAD,
+    FINAL_RUN,
+    LEASE_REF,
+    MISSING,
+    PASS,
+    UNREAD,
+    drafted,
+    forerunner,
+    hours,
+    lease,
+    many,
+    think,
 )  # fmt: skip
-def test_whose_pull_requests_are_read(refs: dict[str, Any], asked: bool) -> None:
-    """Of branches that exist and of sessions that are not settled; nothing that is not exactly a candidate's."""
-    assert decide_plan.heads_wanted(snapshot(**refs)) == ((BRANCH,) if asked else ())
 
-
-def test_heads_are_asked_for_once_and_in_order() -> None:
-    """However many refs name a candidate."""
-    second = CANDIDATE[:-1] + "c"
-    refs = snapshot(branches={f"refs/heads/{names.branch(second)}": HEAD}, claims={CLAIM_REF: claim(holder(60))},
-                    forerunner=(forerunner(),))  # fmt: skip
-    assert decide_plan.heads_wanted(refs) == (BRANCH, names.branch(second))
-
-
-# -- what is still to be read
-
-CLAIMED = {"claims": {CLAIM_REF: claim(holder(60))}}
-WRITTEN = {"ledgers": {SESSION_REF: ledger()}}
-
-
-def test_an_empty_repository_needs_nothing() -> None:
-    """The loop ends at once."""
-    assert think().wanted() == NOTHING
-    assert not think().wanted()
-
-
-@pytest.mark.parametrize(
-    ("refs", "expected"),
-    [
-        (CLAIMED, {60}),
-        (WRITTEN, {60}),
-        ({"claims": {CLAIM_REF: claim(holder(50))}}, {50}),
-        ({"ledgers": {SESSION_REF: ledger(PARKED)}}, {9, 60}),
-        ({"forerunner": (forerunner(),)}, {50}),
-        ({"ledgers": {SESSION_REF: ledger(by=0)}}, set()),
-        ({"ledgers": {SESSION_REF: ledger(by=1)}}, {1}),
-        ({"leases": {LEASE_REF: lease(1)}}, {1}),
-        ({"leases": {LEASE_REF: lease()}}, {40}),
-        ({"leases": {LEASE_REF: lease(0)}}, set()),
-        ({"leases": {LEASE_REF: claim(holder(60))}}, set()),
-        ({"leases": {LEASE_REF: BAD}}, set()),
-        ({"forerunner": (forerunner("lease"),)}, {50}),
-        ({"forerunner": (leases.Quarantined("refs/heads/klaud/recovery-x", "f" * 40, "bad"),)}, set()),
-        ({**CLAIMED, "ledgers": {SESSION_REF: BAD}}, set()),
-        ({"forerunner": (forerunner(),), "ledgers": {SESSION_REF: BAD}}, set()),
-    ],
-)
-def test_runs_that_must_be_read(refs: dict[str, Any], expected: set[int]) -> None:
-    """The holder's, the planner's, what it is parked on, the forerunner's, a lease's; none of what is quarantined.
-
-    A holder outside of Actions has no run. What was read once, however it answered, is not asked for again.
-    """
-    assert think(refs=refs).wanted() == model.Wanted(runs=frozenset(expected))
-    for answer in (MISSING, UNREAD):
-        assert think(refs=refs, runs=dict.fromkeys(expected, answer)).wanted() == NOTHING
-
-
-def test_a_quarantined_session_hides_no_other() -> None:
-    """The next one is looked at."""
-    other = {f"refs/klaud/sessions/70.1-{'e' * 16}-{'0' * 16}": BAD}
-    first = {f"refs/klaud/sessions/1.1-{CANDIDATE}": BAD}
-    assert think(refs={"ledgers": {**first, **other}, **CLAIMED}).wanted().runs == {60}
-
-
-def test_a_holder_outside_of_actions_is_alive() -> None:
-    """Nobody can prove it gone, and nothing is read for it."""
-    thinking = think(refs={"ledgers": {SESSION_REF: ledger(by=0)}})
-    (verdict,) = thinking.verdicts
-    assert (verdict.row, verdict.blocks) == ("4", True)
-    (action,) = verdict.actions
-    assert isinstance(action, model.Leave)
-    assert (action.code, "outside of Actions" in action.why) == ("alive", True)
-
-
-@pytest.mark.parametrize(
-    ("refs", "seen", "jobs"),
-    [
-        ({"leases": {LEASE_REF: lease()}}, run(40, **GOING), {40}),
-        ({"leases": {LEASE_REF: lease(job="")}}, run(40, **GOING), set()),
-        ({"leases": {LEASE_REF: lease()}}, run(40), set()),
-        ({"leases": {LEASE_REF: lease(0)}}, run(40, **GOING), set()),
-        ({"forerunner": (forerunner("lease"),)}, run(50, **GOING), set()),
-        ({"forerunner": (forerunner(job="Run candidate"),)}, run(50, **GOING), {50}),
-        ({"forerunner": (forerunner(),)}, run(50, **GOING), set()),
-        ({"forerunner": (forerunner(job="Run candidate"),)}, run(50), set()),
-    ],
-)
-def test_jobs_that_must_be_read(refs: dict[str, Any], seen: github.Run, jobs: set[int]) -> None:
-    """Of a holder that is known by its job, while the run around it goes on; once."""
-    assert think(seen, refs=refs).wanted() == model.Wanted(jobs=frozenset(jobs))
-    assert think(seen, refs=refs, jobs=dict.fromkeys(jobs, UNREAD)).wanted() == NOTHING
-
-
-@pytest.mark.parametrize("refs", [{"leases": {LEASE_REF: lease()}}, {"forerunner": (forerunner(job="j"),)}])
-def test_a_run_that_answers_404_has_no_jobs(refs: dict[str, Any]) -> None:
-    """Also where nothing proves that it is deleted."""
-    assert think(refs=refs, runs={40: MISSING, 50: MISSING}).wanted() == NOTHING
-
-
-def test_the_jobs_of_a_run_that_stands_still_are_read() -> None:
-    """Once it has not changed for longer than a job may last."""
-    own = run(99, created_at=AT + datetime.timedelta(seconds=POLICY.zombie_seconds + 1), **GOING)
-    assert think(run(60, **GOING), refs=WRITTEN, own=own).wanted() == model.Wanted(jobs=frozenset({60}))
-    assert think(run(60, **GOING), refs=WRITTEN).wanted() == NOTHING
-
-
-def naming(*numbers: int, more: tuple[leases.LedgerRecord, ...] = ()) -> dict[str, Any]:
-    """Return the refs of a session whose ledger names these pull requests."""
-    opened = [leases.Effected(at=AT, seq=0, effect="open-draft", result="done", number=n) for n in numbers]
-    return {"ledgers": {SESSION_REF: ledger(PUSHED, *opened, *more)}}
-
-
-def test_pull_requests_that_must_be_read() -> None:
-    """Those that a ledger names and no listing showed, until the session is settled; once, however they answered."""
-    over = run(60)
-    assert think(over, refs=naming(1, 2)).wanted() == model.Wanted(numbers=frozenset({1, 2}))
-    seen = think(run(60, **GOING), refs=naming(1, 2), heads={BRANCH: listing(draft())}).wanted()
-    assert seen == model.Wanted(numbers=frozenset({2}))
-    assert think(over, refs=naming(1, 2), numbered={1: MISSING}).wanted() == model.Wanted(numbers=frozenset({2}))
-    assert think(over, refs=naming(1, 2), numbered={1: MISSING, 2: UNREAD}).wanted() == NOTHING
-    assert think(over, refs=naming(1, 2, more=(OUTCOME,))).wanted() == NOTHING
-
-
-FINAL_RUN = run(7, path=FINAL, head_sha=HEAD, conclusion="success")
-
-
-def drafted(*more: leases.LedgerRecord, pull: github.PullDetail | None = None, **fields: Any) -> dict[str, Any]:
-    """Return what is seen of one session with a draft, its ledger naming its head."""
-    refs = {"ledgers": {SESSION_REF: ledger(PUSHED, *more)}, "branches": {BRANCH_REF: HEAD}}
-    return {"refs": refs, "heads": {BRANCH: listing(pull or draft())}, **fields}
-
-
-@pytest.mark.parametrize(
-    ("row", "runs", "seen", "asked"),
-    [
-        ("14", (run(60),), drafted(), True),
-        ("8", (run(60), FINAL_RUN), drafted(evidence={7: model.Evidence(verdict="verified")}), True),
-        ("10", (run(60), FINAL_RUN), drafted(evidence={7: model.Evidence(verdict="wrong")}), True),
-        ("9", (run(60), FINAL_RUN), drafted(evidence={7: model.Evidence(verdict="lost")}), True),
-        ("13", (run(60), run(9)), drafted(PARKED), True),
-        ("7b", (run(60),), drafted(OUTCOME), False),
-        ("4", (run(60, **GOING),), drafted(), False),
-    ],
-)
-def test_runs_at_a_head_that_is_about_to_be_declared_gone(
-    row: str, runs: tuple[github.Run, ...], seen: dict[str, Any], asked: bool
-) -> None:
-    """A person's may be among them; asked once, and not before the session's own runs are known."""
-    thinking = think(*runs, **seen)
-    assert rows(thinking) == [row]
-    assert thinking.wanted() == model.Wanted(head_runs=frozenset({HEAD} if asked else ()))
-    assert think(*runs, **seen, head_runs={HEAD: UNREAD}).wanted() == NOTHING
-
-
-def test_heads_wait_for_the_runs() -> None:
-    """What a run says may change what is done with the draft."""
-    seen = drafted()
-    seen["refs"] |= {"leases": {f"refs/klaud/leases/1.1-{'e' * 16}-{'0' * 16}": lease()}}
-    assert think(run(60), **seen).wanted() == model.Wanted(runs=frozenset({40}))
-
-
-def test_a_parked_session_without_a_draft_has_no_head() -> None:
-    """Nothing to ask for."""
-    thinking = think(run(60), run(9), refs={"ledgers": {SESSION_REF: ledger(PARKED)}})
-    assert (rows(thinking), thinking.wanted()) == (["13"], NOTHING)
-
-
-def test_the_evidence_of_a_green_final_run_is_read_last() -> None:
-    """After runs and heads; once, however it reads."""
-    wanted = model.FinalRun(wave="50.1", candidate=CANDIDATE, number=1, head=HEAD, run_id=7)
-    both = (run(60), FINAL_RUN)
-    assert think(*both, **drafted()).wanted() == model.Wanted(head_runs=frozenset({HEAD}))
-    read: dict[str, Any] = {HEAD: listing()}
-    assert think(*both, **drafted(head_runs=read)).wanted() == model.Wanted(evidence=(wanted,))
-    waiting = drafted(head_runs=read)
-    waiting["refs"] |= {"leases": {f"refs/klaud/leases/1.1-{'e' * 16}-{'0' * 16}": lease()}}
-    assert think(*both, **waiting).wanted() == model.Wanted(runs=frozenset({40}))
-    for verdict in ("unreadable", "lost", "wrong", "verified"):
-        known = drafted(head_runs=read, evidence={7: model.Evidence(verdict=verdict)})
-        assert think(*both, **known).wanted() == NOTHING
-
+if TYPE_CHECKING:
+    from klaud.github import model as github
 
 # -- many drafts
-
-
-def many(*opened: float, closed: bool = False, **fields: Any) -> dict[str, Any]:
-    """Return what is seen of that many abandoned sessions, each with a draft opened so many hours after the start."""
-    ledgers, branches = {}, {}
-    heads: dict[str, Any] = {}
-    head_runs: dict[str, Any] = {}
-    runs: dict[int, Any] = {}
-    for number, hour in enumerate(opened, 1):
-        candidate, head = f"{number:016x}-{'0' * 16}", f"{number:040x}"
-        start = leases.SessionStarted(
-            at=AT, wave="50.1", candidate=candidate, family=candidate[:16], base=OTHER, holder=holder(600 + number)
-        )
-        push = msgspec.structs.replace(PUSHED, oids=(head,))
-        ref = f"refs/klaud/sessions/50.1-{candidate}"
-        ledgers[ref] = leases.Ledger(ref, "o" * 40, (start, push))
-        branches[f"refs/heads/{names.branch(candidate)}"] = head
-        found = draft(number=number, head=head, is_open=not closed)
-        pull = msgspec.structs.replace(found.pull, head_ref=names.branch(candidate), created_at=hours(hour))
-        heads[names.branch(candidate)] = listing(msgspec.structs.replace(found, pull=pull))
-        head_runs[head] = listing()
-        runs[600 + number] = run(600 + number)
-    return {
-        "refs": {"ledgers": ledgers, "branches": branches}, "heads": heads, "runs": runs, "head_runs": head_runs, **fields,
-    }  # fmt: skip
 
 
 def closed(plan: model.Plan) -> list[int]:
@@ -322,16 +53,6 @@ def closed(plan: model.Plan) -> list[int]:
 
 def codes(plan: model.Plan) -> list[str]:
     return [a.code for v in plan.verdicts for a in v.actions if isinstance(a, model.Leave)]
-
-
-def test_only_the_heads_of_drafts_that_will_be_closed_are_read() -> None:
-    """The oldest, as many as one sweep closes."""
-    seen = many(3, 1, 2, policy=model.Policy(max_closures=2)) | {"head_runs": {}}
-    assert think(**seen).wanted().head_runs == {f"{2:040x}", f"{3:040x}"}
-    seen["refs"]["claims"] = {CLAIM_REF: claim(holder(60))}
-    seen["runs"][60] = run(60)
-    assert think(**seen).wanted().head_runs == {f"{2:040x}", f"{3:040x}"}
-    assert think(**many(3, 1, 2)).wanted() == NOTHING
 
 
 @pytest.mark.parametrize(("most", "expected"), [(0, []), (1, [2]), (2, [2, 3]), (3, [1, 2, 3]), (4, [1, 2, 3])])
@@ -658,156 +379,3 @@ def test_a_zombie_is_remembered_until_it_ends(seen: Any, kept: bool) -> None:
     refs = {"observed": memory(zombies=(5, 3))}
     runs = {} if seen is None else {5: seen}
     assert think(refs=refs, runs=runs).plan(None).zombies == ((3, 5) if kept else (3,))
-
-
-# -- what stops a sweep
-
-
-def stopped(*runs: github.Run, **fields: Any) -> str:
-    """Return why nothing may be written, empty where nothing stops the sweep; the plan says the same."""
-    thinking = think(*runs, **fields)
-    stop = thinking.stop()
-    assert thinking.plan(None).stop == stop
-    return stop.why if stop else ""
-
-
-PLANNED = run(99, path=".github/workflows/klaud-plan.yml@refs/heads/main", **GOING)
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({}, ""),
-        ({"own": PLANNED}, ""),
-        ({"own": MISSING, "me": holder(99)}, "our own run 99 answers 404: this token cannot prove any run gone"),
-        ({"own": MISSING}, "our own run 0 answers 404: this token cannot prove any run gone"),
-        ({"own": UNREAD}, "our own run could not be read (it: 502)"),
-        ({"own": PLANNED, "planners": listing(run(98), PLANNED)}, ""),
-        ({"own": PLANNED, "planners": listing(run(98))}, "the listing of klaud-plan.yml does not have our own run 99"),
-        ({"own": PLANNED, "planners": listing(run(98), complete=False)}, ""),
-        ({"own": PLANNED, "planners": UNREAD}, ""),
-        ({"planners": listing(run(98))}, ""),
-    ],
-)
-def test_our_own_run_is_seen_or_nothing_is_written(fields: dict[str, Any], why: str) -> None:
-    """By its id and, where it was read whole, in its workflow's listing; outside of Actions there is none."""
-    assert stopped(**fields) == why
-
-
-SINCE = {"listing_since": hours(-1)}
-LOGIN = github.Account(id=90001, login="klaud-bot", type="Bot")
-
-
-@pytest.mark.parametrize(
-    ("one", "fields", "contradicts"),
-    [
-        (run(7), {"listing": listing(run(8)), **SINCE}, True),
-        (run(7), {"listing": listing(), **SINCE}, True),
-        (run(7), {"listing": listing(run(7), run(8)), **SINCE}, False),
-        (run(7), {"listing": listing(run(6)), **SINCE}, False),
-        (run(7), {"listing": listing(run(8))}, False),
-        (run(7), {"listing": listing(run(8), complete=False), **SINCE}, False),
-        (run(7), {"listing": UNREAD, **SINCE}, False),
-        (run(7, actor=ALICE), {"listing": listing(run(8)), **SINCE}, False),
-        (run(7, actor=None), {"listing": listing(run(8)), **SINCE}, False),
-        (run(7, created_at=hours(-1)), {"listing": listing(run(8)), **SINCE}, False),
-        (run(7, created_at=hours(-2)), {"listing": listing(run(8)), **SINCE}, False),
-    ],
-)
-def test_a_run_that_the_listing_should_have_stops_the_sweep(
-    one: github.Run, fields: dict[str, Any], contradicts: bool
-) -> None:
-    """Klaud's own, younger than the listing's begin and older than its newest: a whole listing would show it."""
-    why = "run 7 of klaud's exists by its id and is not in the listing of klaud's runs"
-    assert stopped(one, **fields) == (why if contradicts else "")
-
-
-def test_each_run_is_held_against_the_listing() -> None:
-    """One that is there hides none that is not."""
-    assert "run 6 " in stopped(run(5), run(6), listing=listing(run(5), run(8)), **SINCE)
-
-
-def numbered(**fields: Any) -> github.PullDetail:
-    return msgspec.structs.replace(draft(), pull=msgspec.structs.replace(draft().pull, **fields))
-
-
-@pytest.mark.parametrize(
-    ("seen", "heads", "contradicts"),
-    [
-        (draft(), {BRANCH: listing()}, True),
-        (draft(), {BRANCH: listing(complete=False)}, False),
-        (draft(), {BRANCH: UNREAD}, False),
-        (draft(), {}, False),
-        (numbered(head_repository="other/bench"), {BRANCH: listing()}, False),
-        (numbered(head_repository=None), {BRANCH: listing()}, False),
-        (numbered(head_ref="feature"), {BRANCH: listing()}, False),
-    ],
-)
-def test_a_pull_request_that_its_heads_listing_should_have_stops_the_sweep(
-    seen: Any, heads: dict[str, Any], contradicts: bool
-) -> None:
-    """Of this repository, by a whole listing; one that could not be read hides none."""
-    why = f"pull request 1 exists by its number and is not among those of its head {BRANCH}"
-    assert stopped(heads=heads, numbered={3: MISSING, 2: UNREAD, 1: seen}) == (why if contradicts else "")
-
-
-def gone(count_: int) -> dict[int, Any]:
-    return dict.fromkeys(range(1, count_ + 1), MISSING)
-
-
-@pytest.mark.parametrize(
-    ("runs", "listed", "stops"),
-    [
-        (gone(3), listing(), 3),
-        (gone(4), listing(), 4),
-        (gone(2), listing(), 0),
-        (gone(3), UNREAD, 3),
-        (gone(3), listing(run(9)), 0),
-        ({**gone(3), 4: run(4)}, listing(), 0),
-        ({**gone(3), 4: UNREAD}, listing(), 3),
-        ({**gone(2), 4: UNREAD}, listing(), 0),
-        ({}, listing(), 0),
-    ],
-)
-def test_many_runs_that_are_all_missing_stop_the_sweep(runs: dict[int, Any], listed: Any, stops: int) -> None:
-    """Three are no coincidence, unless one of klaud's is to be seen; what could not be read is not counted."""
-    why = f"all {stops} runs on record answer 404, and no run of klaud's is listed"
-    assert stopped(runs=runs, listing=listed) == (why if stops else "")
-
-
-@pytest.mark.parametrize(
-    ("named", "seen", "heads", "stops"),
-    [
-        ((1, 2, 3), gone(3), {}, 3),
-        ((1, 2, 3, 4), gone(3), {}, 3),
-        ((1, 2), gone(2), {}, 0),
-        ((1, 2), gone(3), {}, 0),
-        ((1, 2, 3), {**gone(2), 3: draft(number=3)}, {}, 0),
-        ((1, 2, 3), {**gone(2), 3: UNREAD}, {}, 0),
-        ((1, 2, 3), gone(3), {"feature": listing(draft())}, 0),
-        ((1, 2, 3), gone(3), {"feature": listing()}, 3),
-        ((1, 2, 3), gone(3), {"feature": UNREAD}, 3),
-    ],
-)
-def test_many_pull_requests_that_are_all_missing_stop_the_sweep(
-    named: tuple[int, ...], seen: dict[int, Any], heads: dict[str, Any], stops: int
-) -> None:
-    """Those that ledgers name; unless any head has one."""
-    why = f"all {stops} pull requests on record answer 404, and no head has one"
-    assert stopped(run(60), refs=naming(*named), numbered=seen, heads=heads) == (why if stops else "")
-
-
-def test_a_session_without_a_ledger_names_no_pull_request() -> None:
-    """And hides no other's."""
-    refs = naming(1, 2, 3) | {"leases": {f"refs/klaud/leases/1.1-{'0' * 16}-{'0' * 16}": lease()}}
-    assert stopped(run(60), refs=refs, numbered=gone(3)).startswith("all 3 pull requests")
-
-
-def test_stray_checks_of_a_live_sweep_stop_nothing() -> None:
-    """A plan of an ordinary world goes on, with every verdict in the order of its key."""
-    smoking = run(5, path=SMOKE, head_branch=BRANCH, actor=BOT, **GOING)
-    thinking = think(run(60), smoking, own=OWN, **drafted(head_runs={HEAD: listing()}))
-    plan = thinking.plan(None)
-    assert plan.stop is None
-    assert plan.requests == CLOSE + CANCELS + BASE
-    assert [v.case.key for v in plan.verdicts] == [KEY]

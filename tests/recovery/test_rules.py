@@ -187,6 +187,31 @@ def test_a_commit_without_an_account(email: str, own: bool) -> None:
     assert rules_touch.is_own_commit(BOT, email, SETTING)
 
 
+def test_a_stranger_is_named_by_account_or_address() -> None:
+    """By the address where GitHub knows no account, as a deleted account where there is none either."""
+    for author, email, who in (
+        (ALICE, "alice@example.org", "alice"),
+        (None, "bob@example.org", "bob@example.org"),
+        (None, "", "a deleted account"),
+    ):
+        made = msgspec.structs.replace(commit(author=author), author_email=email)
+        assert touch(detail(commits=(made,))) == [f"{who}: made commit {HEAD[:12]}"]
+
+
+def test_which_runs_say_something_about_a_draft() -> None:
+    """Those at its head, at any of its commits, and those that its ledger names; each once, by number."""
+    seen = detail(commits=(commit("b" * 40), commit()))
+    runs: dict[int, model.RunSeen] = {
+        9: run(9), 8: run(8, head_sha="b" * 40), 7: run(7, head_sha="c" * 40), 6: run(6, head_sha="c" * 40),
+        5: github.Missing(what="run"),
+    }  # fmt: skip
+    index = decide_cases.Index(runs, SETTING)
+    sent = [leases.Effected(at=AT, seq=0, effect="dispatch-smoke", result="done", run_id=i) for i in (5, 6, 9)]
+    one = msgspec.structs.replace(bare(), ledger=leases.Ledger("r", "o", tuple(sent)))
+    assert [r.id for r in rules_touch.runs_about(seen, bare(), index)] == [8, 9]
+    assert [r.id for r in rules_touch.runs_about(seen, one, index)] == [6, 8, 9]
+
+
 def test_edits_author_and_timeline() -> None:
     """Title and body edits, a person's own pull request, a timeline that is not whole."""
     assert touch(detail(body_edited_at=AT, editor=ALICE)) == ["alice: edited title or body"]
@@ -210,6 +235,7 @@ def test_given_back() -> None:
     before = (event("commented", ALICE, hours(1)), back)
     assert touch(detail(events=before, body_edited_at=hours(1), editor=ALICE), None, run(triggering_actor=ALICE)) == []
     assert touch(detail(events=before, body_edited_at=hours(2), editor=ALICE)) == []
+    assert touch(detail(events=before), None, run(triggering_actor=ALICE, updated_at=hours(2))) == []
     assert touch(detail(events=(*before, event("commented", ALICE, hours(3))))) == ["alice: commented"]
     assert touch(detail(events=before, body_edited_at=hours(3), editor=ALICE)) == ["alice: edited title or body"]
     assert touch(detail(events=before), None, run(triggering_actor=ALICE, updated_at=hours(3))) == [
