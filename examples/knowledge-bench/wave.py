@@ -84,7 +84,7 @@ def configuration(story: Story) -> str:
     told: dict[str, Any] = {
         "bot": 90001,
         "bot-login": "klaud-bot",
-        "planner": {"dispatch-interval-seconds": 1, "until-quiet-rounds": 60, "until-quiet-seconds": 1},
+        "planner": {"dispatch-interval-seconds": 1, "until-quiet-rounds": 60, "until-quiet-seconds": 3},
         "session": {"isolation": "best-effort", "poll-seconds": 0.3},
         "encoder": {"attempts": 2},
         "references": [
