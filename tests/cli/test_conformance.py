@@ -159,7 +159,7 @@ def test_a_host_that_breaks_one_is_caught_and_the_rest_goes_on(world: World) -> 
     assert world.nothing_is_left()
 
 
-@pytest.mark.parametrize("number", ["C13", "7", "C99"])
+@pytest.mark.parametrize("number", ["C14", "7", "C99"])
 def test_a_number_that_is_none_is_refused(number: str, world: World) -> None:
     assert world.klaud("--live", "--yes", "--only", number)[0] == errors.InputError.exit_status
     assert world.hub.log == []

@@ -1,4 +1,4 @@
-"""Contracts C01-C12: refs and git objects."""
+"""Contracts C01-C13: refs and git objects."""
 
 from __future__ import annotations
 
@@ -125,6 +125,13 @@ def _c12(target: Target) -> None:
     same(answer.text, "hello", "the file")
 
 
+def _c13(target: Target) -> None:
+    answer = target.call("GET", f"rules/branches/{urllib.parse.quote(target.name(), safe='/')}")
+    same(answer.status_code, 200, "the status for a branch that is not there")
+    holds(isinstance(answer.json(), list), "the answer is no list")
+    holds(all("type" in one for one in answer.json()), "a rule has no type")
+
+
 CONTRACTS = (
     Contract(1, "create-ref answers 201 with the ref", _c01),
     Contract(2, "create-ref of one that exists answers 422", _c02),
@@ -138,4 +145,5 @@ CONTRACTS = (
     Contract(10, "a ref below a ref is refused", _c10),
     Contract(11, "updateRefs is all or nothing, and compares", _c11),
     Contract(12, "createCommitOnBranch refuses a branch that moved", _c12),
+    Contract(13, "the rules for a branch can be asked for before it is there", _c13),
 )
