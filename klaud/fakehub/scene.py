@@ -191,6 +191,9 @@ class Builder:
             made = self.hub.label(repository, given["name"])
             made.color, made.description = given.get("color", made.color), given.get("description")
         for number, given in enumerate(self.data.get("rulesets", ()), 1):
+            rules = given["rules"]
+            if not isinstance(rules, list) or not all(isinstance(one, dict) and "type" in one for one in rules):
+                raise SceneError(f"rulesets[{number - 1}].rules: a list of mappings with a type is wanted")
             repository.rulesets.append(Ruleset(number, **given))
         for name, feed in self.data.get("feeds", {}).items():
             self.hub.state.feeds[name] = self._feed(feed, f"feeds.{name}")
