@@ -99,8 +99,8 @@ def test_what_is_found_becomes_checks() -> None:
 def test_rules_are_decoded_and_nonsense_is_refused() -> None:
     (rule,) = decode_rules.branch_rules('[{"type": "creation", "ruleset_id": 7, "ruleset_source": "acme/bench"}]')
     assert (rule.type, rule.ruleset, rule.parameters) == ("creation", 7, {})
-    body = '{"id": 7, "name": "x", "enforcement": "active", "current_user_can_bypass": "always", "rules": [{"type": "update"}]'
-    whole = decode_rules.ruleset(f"{body}}}")
+    known = '"id": 7, "name": "x", "enforcement": "active", "current_user_can_bypass": "always"'
+    whole = decode_rules.ruleset(f'{{{known}, "rules": [{{"type": "update"}}]}}')
     assert (whole.active, whole.bypassed, whole.rules[0].type, whole.target) == (True, True, "update", "branch")
     (short,) = decode_rules.rulesets('[{"id": 8, "name": "y", "enforcement": "evaluate", "target": "push"}]')
     assert (short.active, short.bypassed, short.target) == (False, False, "push")
