@@ -119,7 +119,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
         while run.status != "completed" and time.monotonic() < end:
             time.sleep(0.2)
         assert run.status == "completed"
-        assert hub.wait_for_runs(30)
+        assert hub.wait_for_runs(60)
         yield Attacked(hub, out, canary, run.conclusion or "", before)
 
 

@@ -64,7 +64,7 @@ class World:
         where = path if path.startswith("/") else f"/repos/acme/bench/{path}"
         if token is not None:
             headers["Authorization"] = f"Bearer {token}" if token else ""
-        return self.session.request(method, self.server.url + where, json=body, headers=headers, timeout=20)
+        return self.session.request(method, self.server.url + where, json=body, headers=headers, timeout=60)
 
     def dispatch(self, **inputs: str) -> fakehub.Run:
         body = {"ref": "main", "inputs": inputs, "return_run_details": True}

@@ -3,18 +3,19 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import sys
 import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from klaud import fakehub
 from klaud.fakehub import jobs
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.fakehub.conftest import World
 
 SMOKE, FINAL = "bench-smoke.yml", "bench-final.yml"
@@ -24,7 +25,7 @@ def python(code: str, **fields: object) -> fakehub.Command:
     return fakehub.Command((sys.executable, "-c", code), **fields)  # type: ignore[arg-type]
 
 
-def until(condition: object, seconds: float = 20) -> None:
+def until(condition: object, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < end
@@ -76,8 +77,8 @@ def test_outputs_artifacts_and_failures(world: World) -> None:
     assert (bench.outputs, bench.summary.startswith("# seen")) == ({"one": "1", "many": "a\nb"}, True)
     assert log_of(world, run, 1).strip() == "failure 1"
     shown = world.call("GET", f"actions/runs/{run.id}/artifacts").json()["artifacts"][0]
-    data = world.session.get(shown["archive_download_url"], timeout=20).content  # requests drops the token on the way
-    place = world.session.get(shown["archive_download_url"], timeout=20, allow_redirects=False).headers["Location"]
+    data = world.session.get(shown["archive_download_url"], timeout=60).content  # requests drops the token on the way
+    place = world.session.get(shown["archive_download_url"], timeout=60, allow_redirects=False).headers["Location"]
     refused = world.call("GET", place.partition("/_blobs")[1] + place.partition("/_blobs")[2])
     assert refused.status_code == 400
     assert shown["digest"] == "sha256:" + hashlib.sha256(data).hexdigest()
@@ -246,9 +247,9 @@ def test_a_disabled_workflow_starts_nothing(world: World) -> None:
 def test_the_time_limit_of_a_job_is_read_from_the_file(world: World) -> None:
     text = "on: {workflow_dispatch: {}}\njobs: {a: {timeout-minutes: 0.005, steps: []}}\n"
     world.hub.commit("acme/bench", "main", {".github/workflows/short.yml": text}, author="alice")
-    world.hub.handlers["short.yml"] = python("import time; time.sleep(60)")
+    world.hub.handlers["short.yml"] = python("import time; time.sleep(90)")
     world.call("POST", "actions/workflows/short.yml/dispatches", {"ref": "main"})
-    assert world.hub.wait_for_runs(20)
+    assert world.hub.wait_for_runs()
     assert [run.conclusion for run in world.repository.runs.values()] == ["cancelled"]
 
 
@@ -263,12 +264,15 @@ def test_a_step_summary_above_the_limit_is_dropped_whole(world: World) -> None:
 
 
 def test_closing_the_hub_ends_its_jobs(world: World) -> None:
-    world.hub.handlers[SMOKE] = {"bench": python("import time; print('begun', flush=True); time.sleep(60)")}
+    code = "import os, time; print('begun', os.getpid(), flush=True); time.sleep(90); print('ended', flush=True)"
+    world.hub.handlers[SMOKE] = {"bench": python(code)}
     run = world.dispatch()
-    until(lambda: "begun" in log_of(world, run))
-    begun = time.monotonic()
+    until(lambda: log_of(world, run).endswith("\n"))
     world.hub.actions.runner.close()
-    assert time.monotonic() - begun < 5
+    pid = int(log_of(world, run).split()[1])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert "ended" not in log_of(world, run), "it was not waited for"
 
 
 def test_outputs_are_read_in_both_forms() -> None:

@@ -151,8 +151,9 @@ def test_cancel_variants(world: World) -> None:
 def test_dates_bodies_and_delays(world: World) -> None:
     match = "GET /repos/acme/bench"
     world.hub.faults.add(match, "clock-skew", seconds=-1200)
-    skew = parsedate_to_datetime(world.call("GET", "/repos/acme/bench").headers["Date"]).timestamp() - time.time()
-    assert -1210 < skew < -1190
+    before = time.time()
+    told = parsedate_to_datetime(world.call("GET", "/repos/acme/bench").headers["Date"]).timestamp() + 1200
+    assert before - 1 <= told <= time.time(), "between the call's two ends, in whole seconds"
     world.hub.faults.add(match, "cut-body", rows=20)
     with pytest.raises(requests.exceptions.JSONDecodeError):
         world.call("GET", "/repos/acme/bench").json()
@@ -196,7 +197,7 @@ def test_the_client_can_be_killed_at_a_call(world: World, variant: str, effects:
     world.hub.faults.add(COMMENTS, "kill", variant=variant)
     child = subprocess.Popen([sys.executable, "-c", code, f"{world.server.url}/repos/acme/bench/issues/1/comments"])
     world.hub.client_pid = child.pid
-    assert child.wait(timeout=20) == -9
+    assert child.wait(timeout=60) == -9
     assert len(issue.comments) == effects
 
 

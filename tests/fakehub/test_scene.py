@@ -188,9 +188,9 @@ def test_people_act_before_and_after_the_calls_that_are_named(build: Any) -> Non
     with fakehub.serve(hub) as server, requests.Session() as session:
         session.headers["Authorization"] = f"Bearer {builders.TOKEN}"
         url = f"{server.url}/repos/acme/bench/pulls/7"
-        assert session.get(url, timeout=10).json()["comments"] == 0
-        assert session.get(url, timeout=10).json()["comments"] == 1
-        assert session.patch(url, json={"state": "closed"}, timeout=10).json()["state"] == "closed"
+        assert session.get(url, timeout=60).json()["comments"] == 0
+        assert session.get(url, timeout=60).json()["comments"] == 1
+        assert session.patch(url, json={"state": "closed"}, timeout=60).json()["state"] == "closed"
     assert issue.state == "open"
     assert [event.event for event in issue.events] == ["closed", "reopened"]
     assert len(hub.git("acme/bench").between(issue.pull.base_oid, issue.pull.head_oid)) == 2

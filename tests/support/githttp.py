@@ -110,7 +110,7 @@ class GitHost:
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # an answer is several writes: each would wait 40 ms for an acknowledgement
-    timeout = 20
+    timeout = 60
     host: GitHost
 
     def log_message(self, *_arguments: Any) -> None:

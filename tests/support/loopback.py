@@ -103,10 +103,10 @@ def _write(connection: socket.socket, reply: Reply) -> bool:
     connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1"))
     for index, piece in enumerate(pieces):
         if index in reply.wait:
-            reply.wait[index].wait(10)
+            reply.wait[index].wait(60)
         connection.sendall(b"%x\r\n%b\r\n" % (len(piece), piece) if reply.chunked else piece)
     if len(pieces) in reply.wait:
-        reply.wait[len(pieces)].wait(10)
+        reply.wait[len(pieces)].wait(60)
     if reply.chunked and not reply.cut:
         connection.sendall(b"0\r\n\r\n")
     return not reply.cut and (reply.chunked or reply.length == -1)

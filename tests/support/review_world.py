@@ -136,7 +136,7 @@ def halved(provider: batches.Provider, lines: int) -> threading.Event:
     return go_on
 
 
-def kill_half_way(provider: batches.Provider, directory: Path, seconds: float = 30) -> None:
+def kill_half_way(provider: batches.Provider, directory: Path, seconds: float = 90) -> None:
     """Review in a process of its own, and end that by SIGKILL when 80 answers lie behind its checkpoint."""
     go_on = halved(provider, 85)
     child = subprocess.Popen(
@@ -151,7 +151,7 @@ def kill_half_way(provider: batches.Provider, directory: Path, seconds: float = 
         assert checkpointed(directory) == 80
         assert child.poll() is None
         os.kill(child.pid, signal.SIGKILL)
-        assert child.wait(10) == -signal.SIGKILL
+        assert child.wait(60) == -signal.SIGKILL
     finally:
         if child.poll() is None:
             child.kill()

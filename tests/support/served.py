@@ -108,7 +108,7 @@ class World:
         first, before = len(self.hub.log), files_of(self.folder)
         ended = subprocess.run(
             [sys.executable, "-m", "klaud", *argv],
-            cwd=place, env=dict(environ or self.environ()), capture_output=True, text=True, timeout=110, check=False,
+            cwd=place, env=dict(environ or self.environ()), capture_output=True, text=True, timeout=170, check=False,
         )  # fmt: skip
         made = tuple(sorted(files_of(self.folder) - before))
         writes = tuple(entry for entry in self.hub.log[first:] if entry.write)

@@ -106,7 +106,7 @@ def play(world: World, made: Path, out: Path, *, meet: str = "", turned: bool = 
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )
         )  # fmt: skip
-    said = [child.communicate(timeout=110)[0] for child in children]
+    said = [child.communicate(timeout=200)[0] for child in children]
     ended = judged(world, world.hub.log[first:], [out / str(index) for index in range(2)])
     statuses = (children[0].returncode, children[1].returncode)
     return dataclasses.replace(ended, statuses=statuses, output="\n".join(said)[-6000:])
