@@ -20,6 +20,7 @@ import yaml
 
 from klaud import names
 from klaud.fakehub import scenes
+from klaud.github import retry
 from klaud.recovery import settle_refs
 from tests.support import memory_replay
 from tests.support.memory_world import EMPTY_TREE, Spoil
@@ -56,8 +57,8 @@ ROUTES = {
 
 WORKFLOW_RUNS = "GET /repos/{owner}/{repo}/actions/workflows/{workflow_id}/runs"
 DISPATCHES = "POST /repos/{owner}/{repo}/actions/workflows/{workflow_id}/dispatches"
-TRIES = 20
-"""So often a read fails that fails after all tries."""
+TRIES = retry.Policy().tries
+"""So often a read fails that fails after all tries, and no more."""
 
 CANCELS = {
     "ignored": {"on-cancel": "ignore"},
