@@ -194,6 +194,21 @@ def test_the_documented_table_says_which_secrets_and_rights_each_job_has() -> No
     assert set(rows) == seen
 
 
+def test_the_documented_table_says_what_each_job_hands_on_and_where_code_runs() -> None:
+    """The last column is what klaud takes from that job; the repository's code runs where a verb with a sandbox does."""
+    text = (ROOT / "docs" / "permissions.md").read_text()
+    rows = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        if line.startswith("| plan, ") and len(cells) == 7:
+            rows[cells[0].split("`")[1]] = cells
+    for key, patterns in hand_on.STEPS.items():
+        assert sorted(re.findall(r"`([^`]+)`", rows[key][6])) == sorted(patterns), key
+    for key, job in FLOWS[0]["jobs"].items():
+        verbs = {step["run"].split()[2] for step in job["steps"] if str(step.get("run")).startswith("exec klaud ")}
+        assert ("yes" in rows[key][3]) == bool(verbs & {"plan", "regenerate"}), key
+
+
 def test_jobs_that_run_the_repositorys_code_hold_no_credential() -> None:
     jobs = FLOWS[0]["jobs"]
     for key in ("plan", "produce", "save-cache"):
