@@ -154,13 +154,13 @@ class Calls:
         outcome = self._run(
             [every[0][0], "-c", source], seconds=bounds.seconds * len(families), stdin=json.dumps(spec).encode()
         )
-        lines = outcome.stdout.split(b"\n")
+        said = {} if outcome.exceeded == "inputs" else _said(outcome.stdout)
         found: dict[str, answers.Answer] = {}
-        for family, words, line in zip(families, every, [*lines, *[b""] * len(families)], strict=False):
-            tries = _tries(line, state, words, optional) if outcome.exceeded != "inputs" else ()
+        for number, (family, words) in enumerate(zip(families, every, strict=True)):
+            tries = _tries(said.get(number, ()), state, words, optional)
             if tries:
                 found[family] = answers.Answer(tries=tries)
-            else:  # the driver was ended before this one: its turn comes alone
+            else:  # the driver was ended before this one, or its line is not to be believed: its turn comes alone
                 whole = answers.Try(state=state, argv=(*words, *optional), outcome=outcome)
                 found[family] = answers.Answer(tries=(whole,), shared=True, missing=True)
         return found
@@ -176,14 +176,29 @@ class _Said(msgspec.Struct, frozen=True):
     exceeded: str = ""
 
 
+class _Line(msgspec.Struct, frozen=True):
+    """What the driver says of one job."""
+
+    job: int
+    tries: tuple[_Said, ...]
+
+
+def _said(output: bytes) -> dict[int, tuple[_Said, ...]]:
+    """Return what the driver said of each job; a job of which it spoke twice is one of which it said nothing."""
+    found: dict[int, list[tuple[_Said, ...]]] = {}
+    for text in output.split(b"\n"):
+        try:
+            line = msgspec.json.decode(text, type=_Line)
+        except msgspec.MsgspecError:
+            continue
+        found.setdefault(line.job, []).append(line.tries)
+    return {job: several[0] for job, several in found.items() if len(several) == 1}
+
+
 def _tries(
-    line: bytes, state: commands.Known, words: Sequence[str], optional: Sequence[str]
+    said: Sequence[_Said], state: commands.Known, words: Sequence[str], optional: Sequence[str]
 ) -> tuple[answers.Try, ...]:
-    """Return the tries in one line of the driver, none where it is no such line."""
-    try:
-        said = msgspec.json.decode(line, type=tuple[_Said, ...])
-    except msgspec.MsgspecError:
-        return ()
+    """Return the driver's tries of one job."""
     return tuple(
         answers.Try(
             state=commands.Known(

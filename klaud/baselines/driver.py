@@ -1,12 +1,13 @@
 """Run one Python generator once for each of several command lines, in one process: a script that stands alone.
 
 Standard input is JSON: ``{"script", "jobs": [[argument, ...], ...], "optional": [argument, ...], "seconds", "bytes",
-"configs": [path, ...]}``. For each job one line of JSON is printed, the list of its tries: ``{"used", "exit", "stdout",
-"stderr", "exceeded"}``. A job that fails with optional arguments and names some of them on its standard error is tried again
-without those: whether that was a refusal, klaud judges. Each try runs in a fork of this process, so nothing that one does
-is seen by another. Shared are the imports that the script names and the parsed configuration
-files, which are what a generator's second of run time is spent on: a fork takes its copy of a parsed file once, and
-parses it itself from then on, so that changing it in place does no harm. Files are parsed by libyaml where PyYAML has it.
+"configs": [path, ...]}``. For each job one line of JSON is printed, ``{"job", "tries": [{"used", "exit", "stdout",
+"stderr", "exceeded"}, ...]}``; ``job`` is its place in the list. A job that fails with optional arguments and names some of
+them on its standard error is tried again without those: whether that was a refusal, klaud judges. Each try runs in a fork
+of this process, so nothing that one does is seen by another. Shared are the imports that the script names and the parsed
+configuration files, which are what a generator's second of run time is spent on: a fork takes its copy of a parsed file
+once, and parses it itself from then on, so that changing it in place does no harm. Files are parsed by libyaml where PyYAML
+has it.
 
 Runs inside the sandbox; the limits of the whole call are the sandbox's. It imports nothing of klaud.
 """
@@ -111,8 +112,9 @@ def job(spec: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
             exceeded = exceeded or "output"
         out.seek(0)
         err.seek(0)
-        texts = [part.decode("utf-8", "replace") for part in (out.read(spec["bytes"]), err.read(KEPT_STDERR))]
-    return {"exit": status, "stdout": texts[0], "stderr": texts[1], "exceeded": exceeded}
+        said = out.read(spec["bytes"]).decode("utf-8", "surrogateescape")  # what is no text makes this line none, too
+        errors = err.read(KEPT_STDERR).decode("utf-8", "replace")
+    return {"exit": status, "stdout": said, "stderr": errors, "exceeded": exceeded}
 
 
 def tries(spec: dict[str, Any], arguments: list[str]) -> list[dict[str, Any]]:
@@ -136,8 +138,8 @@ def main() -> None:
     sys.path[0] = str(pathlib.Path(spec["script"]).parent)
     share_imports(spec["script"])
     share_yaml(spec["configs"])
-    for arguments in spec["jobs"]:
-        sys.stdout.write(json.dumps(tries(spec, arguments)) + "\n")
+    for number, arguments in enumerate(spec["jobs"]):
+        sys.stdout.write(json.dumps({"job": number, "tries": tries(spec, arguments)}) + "\n")
         sys.stdout.flush()
 
 

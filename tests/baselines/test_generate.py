@@ -268,12 +268,13 @@ if args.key == "slow":
     time.sleep(60)
 if args.key == "dead": sys.exit("no " + args.key)
 if args.key == "loud": raise ValueError("x")
+if args.key == "bytes": sys.stdout.buffer.write(b'[{"n": "\\xff"}]'); sys.exit()
 print(json.dumps([{"n": each} for each in again[args.key]]))
 """
 
 
 def test_the_driver_keeps_jobs_apart_and_bounded(repository: Repository, box: sandbox.Sandbox) -> None:
-    keys = ("one", "dead", "two", "loud", "slow", "three")
+    keys = ("one", "dead", "two", "loud", "slow", "three", "bytes")
     files, policy_ = script(
         DRIVEN, commands=(("{python}", "{root}/gen.py", "--key", "{family}", "--file", "{configs}"),), driver="python",
         configs=("configs/all.yaml",),
@@ -291,8 +292,9 @@ def test_the_driver_keeps_jobs_apart_and_bounded(repository: Repository, box: sa
     assert found == {
         "one": ["one-1", "one-2"], "two": ["two-1", "two-2"], "three": ["three-1", "three-2"],
         "dead": "exit status 1", "loud": "exit status 1", "slow": "it took longer than 2 s",
+        "bytes": "its output is no matrix: it is not UTF-8",
     }  # fmt: skip
-    assert produced.calls == 1
+    assert produced.calls == 1 + 1  # what is no text is asked for again, alone
 
 
 def test_a_job_that_kills_the_driver_takes_no_other_family_along(repository: Repository, box: sandbox.Sandbox) -> None:
@@ -305,6 +307,30 @@ def test_a_job_that_kills_the_driver_takes_no_other_family_along(repository: Rep
         ("a", True), ("b", True), ("c", True),
     ]  # fmt: skip
     assert produced.calls == 1 + 2  # b and c by themselves, where there is no driver to kill
+
+
+def test_what_a_job_writes_past_the_driver_moves_no_familys_answer(
+    repository: Repository, box: sandbox.Sandbox
+) -> None:
+    """A line of its own in the driver's output, and one that claims to be another job's: that one is asked alone."""
+    body = """
+import json, os, sys
+key = sys.argv[2]
+try:
+    out = os.open(f"/proc/{os.getppid()}/fd/1", os.O_WRONLY)
+    if key == "a": os.write(out, b"garbage\\n")
+    said = {"job": 2, "tries": [{"used": [], "exit": 0, "stdout": "[]", "stderr": ""}]}
+    if key == "b": os.write(out, json.dumps(said).encode() + b"\\n")
+except OSError: pass
+print(json.dumps([{"key": key}]))
+"""
+    files, policy_ = script(body, driver="python")
+    commit = repository.commit(files)
+    produced = made(policy_, repository, box, {commit: tuple(f"configs/all.json:{key}" for key in "abc")})
+    found = {each.family[-1]: each.entries for each in matrices(produced).values()}
+    assert found == {key: ({"key": key},) for key in "abc"}
+    if box.isolation.method == "namespaces":
+        assert produced.calls == 2
 
 
 # -- what commits have in common
