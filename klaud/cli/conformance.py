@@ -44,6 +44,7 @@ def conformance(  # noqa: PLR0917 - the options of a command
     """List what klaud relies on of GitHub; with --live --yes try each on a spare repository, and tidy up."""
     from klaud.github.conformance import run
     from klaud.github.conformance import target as targets
+    from klaud.planner import files
 
     if workflow:
         typer.echo(targets.WORKFLOW, nl=False)
@@ -60,6 +61,8 @@ def conformance(  # noqa: PLR0917 - the options of a command
         raise errors.InputError(
             message, advice="Name a spare repository in GITHUB_REPOSITORY and add --yes; nothing was sent."
         )
+    if json is not None:
+        files.probe(json.parent, json.name)
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         run.allowed(target)
@@ -123,7 +126,6 @@ def _end(report: model.Report, limit: errors.RetryLaterError | None, place: Path
     import msgspec
 
     if place is not None:
-        place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
     for one in report.left:
         typer.echo(f"left: {_plain(one)}")

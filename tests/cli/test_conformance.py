@@ -175,6 +175,18 @@ def test_a_token_that_may_not_write_ends_it_at_once(
     assert world.hub.writes() == []
 
 
+def test_an_empty_repository_and_a_report_that_cannot_be_written_are_said_before_anything_is(
+    world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    status, said = world.klaud("--live", "--yes", "--only", "C01", "--json", str(tmp_path / "file" / "how.json"))
+    assert (status, "cannot be written" in said) == (2, True), said
+    world.hub.git(REPOSITORY).set_refs({"refs/heads/main": None})
+    status, said = world.klaud("--live", "--yes", "--only", "C01")
+    assert (status, "has no commit yet" in said) == (2, True), said
+    assert world.hub.writes() == []
+
+
 def test_an_interruption_tidies_up_all_the_same(world: World) -> None:
     def stop(target: targets.Target) -> None:
         target.pull()

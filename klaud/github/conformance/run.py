@@ -45,7 +45,7 @@ def chosen(numbers: Sequence[str]) -> tuple[model.Contract, ...]:
 
 
 def allowed(target: Target) -> None:
-    """Ask whether the repository can be seen and written to; ForbiddenError or ReadFailedError where not."""
+    """Ask whether the repository can be seen and written to, and has a commit; an error that says what to do where not."""
     try:
         answer = target.call("GET", "")
     except requests.RequestException as error:
@@ -60,6 +60,9 @@ def allowed(target: Target) -> None:
     if not answer.json().get("permissions", {}).get("push", True):
         message = f"the token may not write to {target.repository}"
         raise errors.ForbiddenError(message)
+    if target.call("GET", f"git/ref/heads/{answer.json()['default_branch']}").status_code in {404, 409}:
+        message = f"{target.repository} has no commit yet"
+        raise errors.InputError(message, advice="Commit a README there first; nothing was written.")
 
 
 def used(target: Target) -> tuple[str, ...]:
