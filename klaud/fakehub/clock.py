@@ -38,10 +38,6 @@ class HubClock:
         with self._lock:
             self._base += datetime.timedelta(seconds=seconds)
 
-    def real_seconds(self, hub_seconds: float) -> float:
-        """Return how long ``hub_seconds`` last on the machine (for ever, as infinity, when the clock stands still)."""
-        return hub_seconds / self.rate if self.rate else float("inf")
-
 
 def stamp(moment: datetime.datetime | None) -> str | None:
     """Return the time as GitHub writes it (whole seconds, ``Z``), or None."""

@@ -45,8 +45,6 @@ KINDS: Mapping[str, str] = {
     "kill": "kills the scene's client with SIGKILL: `variant` before (the effect) or after",
 }
 
-LOST = ("lost-request", "lost-reply")
-
 
 @dataclasses.dataclass
 class Fault:

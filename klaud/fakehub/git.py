@@ -290,23 +290,6 @@ class GitStore:
         found = self.entry(commit, path)
         return None if found is None else self.blob(found[1])
 
-    def list_files(self, commit: str, directory: str = "") -> list[str]:
-        """Return the paths of all files below ``directory`` at a commit."""
-        found = self.entry(commit, directory)
-        if found is None:
-            return []
-        paths: list[str] = []
-        pending = [(directory.strip("/"), found[1])]
-        while pending:
-            base, oid = pending.pop()
-            for name, mode, child in self.tree(oid) or []:
-                path = f"{base}/{name}" if base else name
-                if mode == 0o040000:
-                    pending.append((path, child))
-                else:
-                    paths.append(path)
-        return sorted(paths)
-
     # -- history
 
     def ancestors(self, oid: str) -> frozenset[str]:

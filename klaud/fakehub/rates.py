@@ -43,11 +43,6 @@ class Rates:
         key = self._key(call, resource)
         self._used[key] = max(0, self._used[key] - 1)
 
-    def set_remaining(self, account: int, resource: str, remaining: int, reset: datetime.datetime) -> None:
-        """Make an account have this much left until ``reset``."""
-        self._used[account, resource] = max(0, self.limits[resource] - remaining)
-        self._reset[account, resource] = reset
-
     def peek(self, call: Call, resource: str) -> dict[str, int]:
         """Return what is left, in the words of ``GET /rate_limit``."""
         key = self._key(call, resource)

@@ -15,7 +15,6 @@ from klaud.fakehub.expressions import filter_matches
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PULL_EVENTS = ("pull_request", "pull_request_target")
 DEFAULT_TYPES: Mapping[str, Sequence[str]] = {
     "pull_request": ("opened", "synchronize", "reopened"),
     "pull_request_target": ("opened", "synchronize", "reopened"),

@@ -78,24 +78,9 @@ def holder(claim: model.Claim) -> model.Holder | None:
     return claim.parked.by if claim.parked is not None else None
 
 
-def same_holder(one: model.Holder, other: model.Holder) -> bool:
-    """Tell whether two are the same attempt and job of one run; the nonce only makes commits unique."""
-    return (one.run_id, one.attempt, one.job) == (other.run_id, other.attempt, other.job)
-
-
 def outcome(ledger: model.Ledger) -> model.Outcome | None:
     """Return the terminal record of a ledger: the newest outcome, or None while there is none."""
     return next((record for record in reversed(ledger.records) if isinstance(record, model.Outcome)), None)
-
-
-def pushed_oids(ledger: model.Ledger) -> frozenset[str]:
-    """Return every commit that the session recorded as about to be its own push (done or not: klaud made them all)."""
-    return frozenset(
-        oid
-        for record in ledger.records
-        if isinstance(record, model.Intent) and record.effect in {"push-work", "create-branch"}
-        for oid in record.oids
-    )
 
 
 def next_seq(ledger: model.Ledger) -> int:

@@ -194,10 +194,6 @@ class LeaseStore:
         """Take a dead session in hand."""
         return self.put(self._names.lease(lease.wave, lease.candidate), None, lease)
 
-    def drop_lease(self, held: model.Held) -> Released | AlreadyGone | Lost:
-        """Give a lease of ours back."""
-        return self.release(held)
-
     def put(
         self,
         ref: str,

@@ -88,29 +88,10 @@ def test_who_holds_a_claim() -> None:
     assert decide.holder(records.claim(holder=None)) is None
 
 
-def test_the_same_holder_is_the_same_attempt_and_job() -> None:
-    assert decide.same_holder(records.ME, model.Holder(run_id=7000, attempt=1, job="plan", nonce="other"))
-    for change in ({"run_id": 1}, {"attempt": 2}, {"job": "x"}):
-        assert not decide.same_holder(
-            records.ME, model.Holder(**{"run_id": 7000, "attempt": 1, "job": "plan", **change})
-        )
-
-
 def test_the_newest_outcome_ends_a_ledger() -> None:
     assert decide.outcome(ledger()) is None
     one, two = records.outcome(), records.outcome(outcome="failed")
     assert decide.outcome(ledger(one, records.intent(0), two)) is two
-
-
-def test_pushed_commits_are_those_of_pushes_done_or_not() -> None:
-    found = decide.pushed_oids(
-        ledger(
-            records.intent(0, "create-branch", oids=("1" * 40,)),
-            records.intent(1, "push-work", oids=("2" * 40, "3" * 40)),
-            records.intent(2, "archive-branch", oids=("4" * 40,)),
-        )
-    )
-    assert found == {"1" * 40, "2" * 40, "3" * 40}
 
 
 def test_intents_are_numbered_on_and_open_until_settled() -> None:

@@ -65,8 +65,8 @@ def test_a_lease_is_taken_once_and_dropped_by_its_owner_only(world: World) -> No
     assert isinstance(mine, store.Won)
     assert leases.take_lease(records.lease(holder=model.Holder(run_id=1, attempt=1))) == store.Lost(mine.held)
     other = model.Held(mine.held.ref, "f" * 40, mine.held.record)
-    assert leases.drop_lease(other) == store.Lost(mine.held)
-    assert leases.drop_lease(mine.held) == store.Released()
+    assert leases.release(other) == store.Lost(mine.held)
+    assert leases.release(mine.held) == store.Released()
 
 
 def test_L19_eight_planners_at_once_and_one_claim(tmp_path: Path) -> None:
