@@ -4,7 +4,8 @@ Usage: python -m bench sessions
 
 Part one plays one wave with four sessions: one is validated, one is handed off in mid-turn, one parks on a smoke run that
 fails, is continued by a new process and repairs, and one is stopped by its budget. Part two is the table of faults, in
-each kind of sandbox that this machine has. The status is the number of things that are not as they must be.
+each kind of sandbox that this machine has. Part three kills klaud by SIGKILL at each write of a session, sweeps, and counts
+what was done and what is left. The status is the number of things that are not as they must be.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from klaud.cli import demo_world
 from klaud.leases import model as leases
 from klaud.session import decide, sandbox
-from tests.support import agent_faults, canaries, messages_api, session_wave
+from tests.support import agent_faults, canaries, messages_api, session_kills, session_wave
 
 EXPECTED = {
     "validated": ("validated", "", ("open", False)),
@@ -104,9 +105,30 @@ def faults() -> int:
     return wrong
 
 
+def kills() -> int:
+    """Kill a session at each of its writes, and print what came of it; return how many things are wrong."""
+    wrong, number, killed = 0, 0, True
+    print(f"\n{'killed at':58}{'draft':>7}{'smoke':>7}{'final':>7}{'comment':>9}{'left':>6}   the draft at the end")
+    with tempfile.TemporaryDirectory(prefix="klaud-kills-") as name:
+        Path(name).chmod(0o755)
+        with session_kills.game(Path(name) / "world") as game:
+            while killed:
+                number += 1
+                one = game.play(number)
+                killed = one.killed
+                counts = "".join(
+                    f"{count:{width}}" for count, width in zip(one.effects.values(), (7, 7, 7, 9), strict=True)
+                )
+                print(f"{number:3} {one.at[:54]:54}{counts}{len(one.left):6}   {one.draft}", flush=True)
+                for fault in one.faults:
+                    print(f"    WRONG: {fault}")
+                wrong += len(one.faults)
+    return wrong
+
+
 def main() -> int:
-    """Play, try, and count what is wrong."""
-    wrong = play() + faults()
+    """Play, try, kill, and count what is wrong."""
+    wrong = play() + faults() + kills()
     print(f"\nnot as it must be: {wrong}")
     return wrong
 
