@@ -16,8 +16,8 @@ import atheris
 
 with atheris.instrument_imports(include=["klaud.records"]):
     from klaud.records import codec
-from tests.records.test_codec import reference
-from tests.records.test_reader import seen
+    from tests.records.test_codec import reference
+    from tests.records.test_reader import seen
 
 
 def one(data: bytes) -> None:

@@ -26,7 +26,10 @@ def packed(method: int = zipfile.ZIP_DEFLATED, *names: str, text: bytes = TEXT) 
 
 def take(data: bytes, name: str = "a.json", entries: int = 2, unpacked: int = len(TEXT)) -> Any:
     found = archive.member(data, name, entries=entries, unpacked=unpacked)
-    return found.why if isinstance(found, archive.NoMember) else found
+    if isinstance(found, archive.NoMember):
+        return found.why
+    assert isinstance(found, bytes)
+    return found
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

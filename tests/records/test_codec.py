@@ -24,7 +24,7 @@ GOOD = {
     b'{"a":-' + b"9" * 4300 + b"}": {"a": -int("9" * 4300)},
     b'{"a":' + b"[" * 127 + b"]" * 127 + b"}": None,
     b'{"a":' + b"[[]," * 126 + b"[]" + b"]" * 126 + b"}": None,
-    b'{"a":[' + b"[]," * 500 + b"{}]}": None,
+    b'{"a":[' + b'[1,"x"],' * 500 + b"{}]}": None,
     b'{"a":{"a":1},"b":{"a":1}}': {"a": {"a": 1}, "b": {"a": 1}},
     b'{"a":123456789012345678901234567890}': {"a": 123456789012345678901234567890},
     b'{"\x7f":-1,"b":255}': {"\x7f": -1, "b": 255},
@@ -88,6 +88,27 @@ def test_what_is_no_record(line: bytes) -> None:
     assert codec.decode(line) == BAD[line]
     assert type(codec.decode(line)) is codec.Refused
     assert BAD[line] in codec.MEANING
+
+
+def test_documents_of_any_kind_obey_the_same_rules() -> None:
+    for raw, value in {
+        b"1.5": 1.5,
+        b'"x"': "x",
+        b"null": None,
+        b"[1, [2.5]]": [1, [2.5]],
+        b"[" * 128 + b"]" * 128: ...,
+    }.items():
+        found = codec.decode_document(raw)
+        assert type(found) is not codec.Refused
+        assert value is ... or found == value
+    for raw, reason in {
+        b"1e999": "NonFiniteNumber",
+        b"[1e999]": "NonFiniteNumber",
+        b"[" * 129 + b"]" * 129: "NestingTooDeep",
+        b'[{"a":1,"a":1}]': "DuplicateName",
+        b"[NaN]": "NonFiniteNumber",
+    }.items():
+        assert codec.decode_document(raw) == reason
 
 
 def test_each_reason_is_met() -> None:
