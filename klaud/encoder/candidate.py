@@ -14,25 +14,25 @@ names the check.
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import dataclasses
+import shutil
 import time
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from klaud import errors
-from klaud.encoder import driven, files, model, naming, request, run, validate
+from klaud.encoder import driven, files, naming, rules_outcome, run, validate
 from klaud.session import gitprog, render, work
 from klaud.session import model as sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from klaud.clock import Clock
-    from klaud.encoder import agents, reference
+    from klaud.encoder import agents, model, reference, request
     from klaud.session import frameworks
 
 LOOK_SECONDS = 0.5
@@ -41,8 +41,6 @@ FILE_BYTES = 33_554_432
 """One file of a reference: hosts refuse files of a hundred megabytes, and people read these."""
 MARGIN_SECONDS = 300.0
 """Of the job's time, for validation, push and draft after the build."""
-SHOWN = 12
-"""Items without entities that the draft's text names; all of them are in the reference's results."""
 
 
 class Workplace(work.Work):
@@ -136,23 +134,18 @@ class Encode:
     def turn(self, ask: frameworks.Ask) -> sessions.TurnEnd:
         """Build, commit, push, open the draft, start the validation; every refusal ends the turn with its code."""
         began = time.monotonic()
-        end = self._turn(ask)
-        used = self.outcome.usage if self.outcome is not None else model.Usage()
-        wasted = self.outcome.wasted if self.outcome is not None else model.Usage()
-        total = used + wasted
-        usage = sessions.Usage(
-            steps=total.attempts,
-            input_tokens=total.input_tokens,
-            output_tokens=total.output_tokens,
-            cost_microdollars=round(total.dollars * 1_000_000),
-        )
-        status, fault, code = end
+        meter = driven.Meter(ask.spent_tokens, ask.spent_microdollars)
+        try:
+            status, fault, code = self._turn(ask, meter)
+        except (gitprog.GitFailedError, OSError) as error:  # a full disk, an object that cannot be had
+            ask.log(f"{type(error).__name__}: {error}"[:300])
+            status, fault, code = "failed", "agent-error", "build-failed"
         return sessions.TurnEnd(
-            status=status, fault=fault, code=code, entered=True, usage=usage, seconds=time.monotonic() - began,
+            status=status, fault=fault, code=code, entered=True, usage=meter.used, seconds=time.monotonic() - began,
             isolation=ask.sandbox.words,
         )  # fmt: skip
 
-    def _turn(self, ask: frameworks.Ask) -> tuple[sessions.TurnStatus, sessions.Fault, str]:
+    def _turn(self, ask: frameworks.Ask, meter: driven.Meter) -> tuple[sessions.TurnStatus, sessions.Fault, str]:
         place, (key,) = self.place, self.checked.keys
         if place is None:
             message = "a turn without a workplace"
@@ -160,7 +153,9 @@ class Encode:
         try:
             data = self._inputs(place, key)
             self._standing(place, key)
-            agent = self.choose(self.checked, ask.environ, isolation=ask.sandbox, policy=ask.policy, log=ask.log)
+            agent = self.choose(
+                self.checked, ask.environ, isolation=ask.sandbox, policy=ask.policy, log=ask.log, meter=meter
+            )
         except errors.ForbiddenError as error:
             ask.log(str(error))
             return "failed", "authentication", ""
@@ -180,7 +175,9 @@ class Encode:
         outcome = self.outcome
         if outcome is None or outcome.entry is None:
             ask.log(f"no reference: {outcome.error if outcome else 'nothing was built'}")
-            return "failed", "agent-error", "build-failed"
+            over = ask.policy.budgets
+            spent = meter.tokens >= over.tokens or meter.cost_microdollars >= over.dollars * 1_000_000
+            return "failed", "agent-error", "budget" if spent else "build-failed"
         for line in run.lines(outcome):
             ask.log(line)
         if outcome.entry.state == "partial":
@@ -211,7 +208,7 @@ class Encode:
             path = f"{self.directory}/{names.parent}/{name}"
             if not target.exists() and place.take_out(place.head, path, into):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                (into / path).rename(target)
+                shutil.move(str(into / path), str(target))  # the two may be on different file systems
 
     async def _build(self, made: list[reference.Request], watch: Callable[[], sessions.Fault]) -> sessions.Fault:
         """Build, unless the session must end first: then the build is cancelled, which keeps what it has settled."""
@@ -249,7 +246,7 @@ class Encode:
         names = naming.names(key)
         root = f"{self.directory}/{names.parent}"
         if not any(row.status == "encoded" for row in entry.results):
-            return "completed", "", why_nothing(entry.results)
+            return "completed", "", rules_outcome.why_nothing(entry.results)
         if ask.finals and not entry.built:  # a continued session: what was validated is what would be handed in again
             return "completed", "", "validation-failed"
         target = self.references / names.local
@@ -266,9 +263,12 @@ class Encode:
             return "completed", "", f"push-{pushed.refused}"
         self.handed_in = True
         title = f"Encode {key.database} ({key.dialect}) for {key.benchmark}"
-        opened = ask.tools.call(
-            "open_draft", {"title": title, "summary": summary(entry.results), "risks": left_out(entry.results)}
-        )
+        written = {
+            "title": title,
+            "summary": rules_outcome.summary(entry.results),
+            "risks": rules_outcome.left_out(entry.results),
+        }
+        opened = ask.tools.call("open_draft", written)
         if opened.refused not in {"", "draft-exists"}:
             return "completed", "", f"draft-{opened.refused}"
         started = ask.tools.call("start_final_run", {})
@@ -281,34 +281,3 @@ class Encode:
                 message = f"{name} of the reference has {len(data)} bytes, more than {FILE_BYTES}"
                 raise errors.InputError(message)
         return {f"{below}/{name}": data for name, data in tree.items()}
-
-
-def why_nothing(rows: tuple[model.Row, ...]) -> str:
-    """Return why no item was encoded, as a code: the check that failed most often, or that there was nothing to encode."""
-    failed = collections.Counter(check for row in rows for check in _failed(row))
-    if not failed:
-        return "nothing-encoded"
-    most = max(failed.values())
-    return f"check-{min(check for check, count in failed.items() if count == most)}"
-
-
-def _failed(row: model.Row) -> Iterator[str]:
-    text = f" {row.notes} {row.error}"
-    if row.status == "encoded":
-        return
-    for check in get_args(model.Check):
-        if f" {check}: " in text:
-            yield check
-
-
-def summary(rows: tuple[model.Row, ...]) -> str:
-    """Return what became of the items, in one sentence for the draft."""
-    counts: collections.Counter[str] = collections.Counter(row.status for row in rows)
-    return f"{len(rows)} items: " + ", ".join(f"{counts[status]} {status}" for status in model.STATUSES)
-
-
-def left_out(rows: tuple[model.Row, ...]) -> str:
-    """Return which items have no entities and why, the first of them."""
-    out = [f"item {row.kb_id} {row.status}: {row.error or row.notes}" for row in rows if row.status != "encoded"]
-    more = f"; and {len(out) - SHOWN} more" if len(out) > SHOWN else ""
-    return "; ".join(text[:120] for text in out[:SHOWN]) + more

@@ -102,6 +102,30 @@ class _Bridge:
         self._over.set()
 
 
+class Meter:
+    """What all attempts of one build used, the one that was cut off included, on top of what its session used before.
+
+    A budget is the whole session's, and so is what is put on record of it, whatever the build comes to.
+    """
+
+    def __init__(self, tokens: int = 0, cost_microdollars: int = 0) -> None:
+        """Begin with what earlier turns used."""
+        self.tokens = tokens
+        self.cost_microdollars = cost_microdollars
+        self.used = sessions.Usage()
+
+    def add(self, usage: sessions.Usage) -> None:
+        """Count one attempt."""
+        self.tokens += usage.input_tokens + usage.output_tokens
+        self.cost_microdollars += usage.cost_microdollars
+        self.used = sessions.Usage(
+            steps=self.used.steps + usage.steps,
+            input_tokens=self.used.input_tokens + usage.input_tokens,
+            output_tokens=self.used.output_tokens + usage.output_tokens,
+            cost_microdollars=self.used.cost_microdollars + usage.cost_microdollars,
+        )
+
+
 class DrivenAgent:
     """An agent that a session's framework drives."""
 
@@ -112,14 +136,14 @@ class DrivenAgent:
         isolation: sandbox.Sandbox,
         environ: Mapping[str, str],
         log: Callable[[str], None] = lambda _: None,
+        meter: Meter | None = None,
     ) -> None:
         """``policy``: of the session, its bounds are replaced by each attempt's. ``environ``: credential and address."""
         self._policy = policy
         self._isolation = isolation
         self._environ = dict(environ)
         self._log = log
-        self._tokens = 0
-        self._microdollars = 0
+        self._meter = meter or Meter()
 
     async def run(self, task: model.Task, workspace: Path, tools: tools.Desk, bounds: model.Bounds) -> model.ItemResult:
         """Make one attempt."""
@@ -134,8 +158,6 @@ class DrivenAgent:
             with contextlib.suppress(Exception):
                 await running
             raise
-        self._tokens += end.usage.input_tokens + end.usage.output_tokens
-        self._microdollars += end.usage.cost_microdollars
         return _result(end, bounds)
 
     def _turn(
@@ -156,7 +178,7 @@ class DrivenAgent:
             steps=bounds.turns,
         )
         try:
-            return frameworks.run_turn(
+            end = frameworks.run_turn(
                 frameworks.Ask(
                     sandbox=self._isolation,
                     work=place,
@@ -165,13 +187,15 @@ class DrivenAgent:
                     policy=policy,
                     watch=lambda: "cancelled" if over.is_set() else "",
                     log=self._log,
-                    spent_tokens=self._tokens,
-                    spent_microdollars=self._microdollars,
+                    spent_tokens=self._meter.tokens,
+                    spent_microdollars=self._meter.cost_microdollars,
                     environ=self._environ,
                     listed=tools.listed,
                     own_tools=(),
                 )
             )
+            self._meter.add(end.usage)
+            return end
         finally:
             agents.give(root, self._isolation, back=True)
 
@@ -205,10 +229,11 @@ def choose(
     isolation: sessions.Isolation | sandbox.Sandbox = "required",
     policy: sessions.Policy | None = None,
     log: Callable[[str], None] = lambda _: None,
+    meter: Meter | None = None,
 ) -> agents.ItemAgent:
     """Return what encodes the items of a checked request: its program, or the agent of its framework (see ``agent``)."""
     if not checked.program:
-        return agent(checked, environ, isolation=isolation, policy=policy, log=log)
+        return agent(checked, environ, isolation=isolation, policy=policy, log=log, meter=meter)
     program = shutil.which(checked.program[0])
     if program is None:
         raise errors.MissingToolError(f"the program {checked.program[0]!r} is not installed")
@@ -222,6 +247,7 @@ def agent(
     isolation: sessions.Isolation | sandbox.Sandbox = "required",
     policy: sessions.Policy | None = None,
     log: Callable[[str], None] = lambda _: None,
+    meter: Meter | None = None,
 ) -> DrivenAgent:
     """Return the agent of a checked request; ForbiddenError where its credential is missing, before any file exists.
 
@@ -239,7 +265,7 @@ def agent(
         framework=msgspec.convert(checked.framework, sessions.Framework),
         model=checked.policy.model,
     )
-    return DrivenAgent(made, isolation=find(isolation), environ=passed, log=log)
+    return DrivenAgent(made, isolation=find(isolation), environ=passed, log=log, meter=meter)
 
 
 def isolation(text: str) -> sessions.Isolation:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from klaud import clock, errors
-from klaud.encoder import candidate, model, naming, request
+from klaud.encoder import candidate, driven, model, naming, request, rules_outcome
 from klaud.session import frameworks, sandbox
 from klaud.session import model as sessions
 from tests.support import encoding
@@ -256,11 +256,33 @@ def test_a_build_that_the_job_s_limit_cuts_goes_on_where_it_was(tmp_path: Path) 
 
 @pytest.mark.parametrize("fault", ["claim-lost", "cancelled", "paused"])
 def test_what_ends_a_session_ends_its_build_and_pushes_nothing(tmp_path: Path, fault: sessions.Fault) -> None:
-    slow = Slow(8)
-    session = Session(tmp_path / "one", Origin(tmp_path, ids={8}), slow, watch=lambda: fault if slow.runs else "")
+    slow, used = Slow(8), sessions.Usage(steps=3, input_tokens=50, output_tokens=5, cost_microdollars=700)
+
+    def choose(*_: object, meter: driven.Meter, **__: object) -> Slow:
+        meter.add(used)  # as an agent does whose attempt is cut off
+        return slow
+
+    session = Session(tmp_path / "one", Origin(tmp_path, ids={8}), choose, watch=lambda: fault if slow.runs else "")
     assert session.said == ("paused" if fault == "paused" else "interrupted", fault, "")
+    assert session.end.usage == used, "what was spent is on record whatever the build comes to"
     assert session.called == []
     assert not list((tmp_path / "one" / "refs" / "bench").glob("*.building-*"))
+
+
+def test_a_budget_is_the_whole_session_s_and_ends_the_build(tmp_path: Path) -> None:
+    class Poor(encoding.InstantAgent):
+        async def run(self, *_: Any) -> model.ItemResult:
+            return model.ItemResult(ended="never-ran", detail="budget")
+
+    def choose(*_: object, meter: driven.Meter, **__: object) -> Poor:
+        meter.add(sessions.Usage(cost_microdollars=10_000_000))
+        return Poor()
+
+    origin = Origin(tmp_path, ids={8})
+    session = Session(tmp_path / "one", origin, choose, spent_microdollars=40_000_000)
+    assert session.said == ("failed", "agent-error", "budget")
+    assert session.end.usage.cost_microdollars == 10_000_000
+    assert Session(tmp_path / "two", origin, choose).said == ("failed", "agent-error", "build-failed")
 
 
 def test_an_agent_that_cannot_be_had_is_an_agent_that_never_ran(tmp_path: Path) -> None:
@@ -313,12 +335,12 @@ LOADS = row(3, "deferred", "failed its checks 4 times: loads: y")
     ],
 )
 def test_why_nothing_was_encoded_is_a_closed_word(rows: tuple[model.Row, ...], code: str) -> None:
-    assert candidate.why_nothing(rows) == code
+    assert rules_outcome.why_nothing(rows) == code
 
 
 def test_the_draft_names_the_first_items_without_entities() -> None:
     rows = tuple(row(number, "deferred", "x" * 500) for number in range(20))
-    text = candidate.left_out((row(99, "encoded"), *rows))
-    assert text.count("item ") == candidate.SHOWN
+    text = rules_outcome.left_out((row(99, "encoded"), *rows))
+    assert text.count("item ") == rules_outcome.SHOWN
     assert text.endswith("; and 8 more")
     assert len(text) < 2000
