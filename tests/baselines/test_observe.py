@@ -124,6 +124,9 @@ def test_what_a_feed_holds_that_is_not_judged_is_told(tmp_path: pathlib.Path) ->
     lines = render.explain_feed(found).splitlines()
     assert lines[0] == "8 of the feed's rows could not be read"
     assert lines[-1] == "  - and 3 more"
+    (tmp_path / "rows.json").write_text(json.dumps([*GOOD, {"model": "m1"}]))
+    told = render.explain_feed(read(policy(rows=settings.Rows(file="rows.json")), tmp_path))
+    assert told == "1 of the feed's rows could not be read\n  - row 3 hardware is missing"
     (tmp_path / "rows.json").write_text(json.dumps(GOOD))
     assert render.explain_feed(read(policy(rows=settings.Rows(file="rows.json")), tmp_path)) == ""
 
