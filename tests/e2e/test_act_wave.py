@@ -136,6 +136,14 @@ def test_a_manual_dry_run_with_inputs_decides_and_writes_nothing(tmp_path: Path)
         assert "Run Main dispatch" not in one.log
         assert "families: " in one.log or "bz2-text" in one.log
         assert "zlib-text: " not in one.log.partition("Run Main select")[2]
+        it.hub.commit(demo_world.REPOSITORY, "main", {".github/klaud.yml": None}, author=demo_world.MAINTAINER)
+        it.hand.dispatch("klaud-plan.yml", "main", {})
+        it.settle()
+        bare = it.stage.ran[-1]
+        assert (len(it.stage.ran), bare.status) == (2, 0), told(it)
+        assert "klaud is not set up here, there is no .github/klaud.yml" in bare.log
+        assert "Run Main install" not in bare.log
+        assert len(writes(it, demo_world.BOT)) == before
 
 
 def test_a_label_releases_the_claim_and_writes_one_card_and_its_removal_writes_nothing(tmp_path: Path) -> None:
