@@ -79,6 +79,11 @@ def test_a_reference_ends_as_a_validated_pull_request_and_holds_nothing(wave: tu
     assert sorted(changed) == sorted(f"references/bench/shop/{name}" for name in tree)
     assert naming.MARKER in tree
     assert session(it, "shop")["reference"]["upload"] is True
+    told = [
+        dict(one.last.jobs[0].outputs) for one in repository.runs.values() if one.path.endswith("klaud-candidate.yml")
+    ]
+    uploaded = {"reference": "klaud-reference.bench.shop.sqlite", "reference-path": "klaud-references/bench/shop"}
+    assert [one for one in told if one] == [uploaded]
 
 
 @pytest.mark.slow

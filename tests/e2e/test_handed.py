@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from klaud import clock, errors
 from klaud.cli import handed
 from klaud.github import rest
+from klaud.session import model
 from tests.support import adopted
 
 if TYPE_CHECKING:
@@ -90,6 +92,25 @@ def test_a_wave_without_such_a_run_is_refused(world: World, tmp_path: Path, wave
 def test_an_artifact_without_the_candidate_is_refused(world: World, tmp_path: Path, missing: str) -> None:
     world.publish({name: raw for name, raw in GOOD.items() if name != missing})
     with pytest.raises(errors.InputError, match=missing):
+        world.fetch(tmp_path / "in")
+
+
+@pytest.mark.parametrize(
+    ("kind", "bundle", "taken"), [("encode", "", True), ("encode", "d", False), ("upgrade", "", False)]
+)
+def test_only_a_candidate_that_encodes_has_no_bundle(
+    world: World, tmp_path: Path, kind: Any, bundle: str, *, taken: bool
+) -> None:
+    told = model.Brief(
+        kind=kind, wave=world.wave, candidate=CANDIDATE, family="f:k", base="a" * 40, benchmark="b", subject="s",
+        bundle=bundle,
+    )  # fmt: skip
+    name = f"candidate-{CANDIDATE}.json"
+    world.publish({name: msgspec.json.encode(told)})
+    if taken:
+        assert world.fetch(tmp_path / "in") == [name]
+        return
+    with pytest.raises(errors.InputError, match="baseline-"):
         world.fetch(tmp_path / "in")
 
 
