@@ -18,7 +18,7 @@ from klaud import names
 from klaud.leases import model as records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from klaud.leases import store as stores
 
@@ -33,6 +33,13 @@ NEW_FAMILIES = ("zlib-text", "lzma-text", "zlib-json", "bz2-json", "lzma-json", 
 FAMILIES = (*OLD_FAMILIES, *NEW_FAMILIES)
 LAST_RUN = 8999
 """The demo's history has run ids up to here."""
+
+WITH_MODEL = {
+    "framework: scripted": "framework: claude_sdk",
+    "wait-run-seconds: 60": "wait-run-seconds: 300",
+    "until-quiet-rounds: 120": "until-quiet-rounds: 3600",
+}
+"""What the demo's configuration says of the scripted agent, and in its place of a real one."""
 
 DATA = Path(__file__).resolve().parent.parent / "fakehub" / "demo"
 
@@ -94,9 +101,15 @@ def files(*, old: bool) -> dict[str, str]:
     return found
 
 
-def configuration(url: str) -> dict[str, str]:
-    """Return klaud's configuration for a hub at ``url``: its rows come from a feed there."""
-    return {".github/klaud.yml": _text("klaud.yml").replace("{feeds}", f"{url}/_feeds")}
+def configuration(url: str, *, with_model: bool = False) -> dict[str, str]:
+    """Return klaud's configuration for a hub at ``url``: its rows come from a feed there.
+
+    ``with_model``: sessions are driven by the vendor's agent, and waited for as long as such ones take.
+    """
+    text = _text("klaud.yml").replace("{feeds}", f"{url}/_feeds")
+    for scripted, real in WITH_MODEL.items() if with_model else ():
+        text = text.replace(scripted, real)
+    return {".github/klaud.yml": text}
 
 
 def publish_rows(folder: Path, date: str) -> list[dict[str, Any]]:
@@ -129,8 +142,11 @@ def publish_rows(folder: Path, date: str) -> list[dict[str, Any]]:
     return rows
 
 
-def scene(rows: Sequence[dict[str, Any]], out: Path) -> dict[str, Any]:
-    """Return the scene: accounts, history, the drafts and runs that are left, and what each workflow's jobs do."""
+def scene(rows: Sequence[dict[str, Any]], out: Path, handed: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the scene: accounts, history, the drafts and runs that are left, and what each workflow's jobs do.
+
+    ``handed``: further variables of the sessions' own processes.
+    """
     head = files(old=False)
     config = head[CONFIG_FILE]
     commits: list[dict[str, Any]] = [
@@ -173,7 +189,7 @@ def scene(rows: Sequence[dict[str, Any]], out: Path) -> dict[str, Any]:
         },
         "pulls": _pulls(),
         "runs": _runs(),
-        "workflows": _workflows(out),
+        "workflows": _workflows(out, handed or {}),
         "feeds": {"rows.json": {"json": list(rows)}},
         "settings": {"concurrent-jobs": 6},
     }
@@ -297,7 +313,7 @@ def _runs() -> list[dict[str, Any]]:
     return found
 
 
-def _workflows(out: Path) -> dict[str, Any]:
+def _workflows(out: Path, handed: Mapping[str, str]) -> dict[str, Any]:
     brief = f"{out}/candidate-${{{{ inputs.candidate }}}}.json"
     klaud = '"$PYTHON" -m klaud'
     session = (
@@ -322,7 +338,7 @@ def _workflows(out: Path) -> dict[str, Any]:
             "command": ["sh", "-c", session],
             "env": {
                 "BRIEF": brief, "PYTHON": sys.executable, "WAVE": "${{ inputs.wave }}",
-                "CANDIDATE": "${{ inputs.candidate }}", "CLAIM": "${{ inputs.claim }}",
+                "CANDIDATE": "${{ inputs.candidate }}", "CLAIM": "${{ inputs.claim }}", **handed,
             },
             "token": BOT_TOKEN,
             "checkout": True,
