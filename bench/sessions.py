@@ -17,9 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from klaud import clock as clocks
 from klaud.cli import demo_world
 from klaud.leases import model as leases
-from klaud.session import decide, sandbox
+from klaud.session import decide, journal, rules_redact, sandbox
 from tests.support import agent_faults, canaries, messages_api, session_kills, session_wave
 
 EXPECTED = {
@@ -91,17 +92,22 @@ def faults() -> int:
                 place = Path(folder)
                 place.chmod(0o755)
                 began = time.monotonic()
+                policy = agent_faults.policy_of(fault)
                 given = {"steps": agent_faults.CALL, **script}
-                end, desk, log = agent_faults.drive_script(place, box, given, argv=argv)
+                redactor = rules_redact.Redactor([agent_faults.SECRET])
+                (place / "kept").mkdir()
+                with journal.opened(place / "kept", "c", redactor=redactor, clock=clocks.SystemClock()) as told:
+                    end, desk, log = agent_faults.drive_script(place, box, given, argv=argv, told=told, policy=policy)
                 seconds = time.monotonic() - began
                 left = end.left + len(agent_faults.strays(place))
+                kept = b"".join(file.read_bytes() for file in sorted((place / "kept").iterdir()))
             lost = len(agent_faults.CALL) - len(desk.calls) if end.status == "completed" else 0
-            seen = "\n".join(log) + repr(end)
-            secrets = int(canaries.found(agent_faults.SECRET, seen.encode()))
+            lost += b'"phase":"agent"' not in kept and end.fault not in {"missing-program", "start"}
+            secrets = int(canaries.found(agent_faults.SECRET, kept + ("\n".join(log) + repr(end)).encode()))
             outcome = "/".join(filter(None, decide.outcome_of_turn(end)))
             print(f"{name:28}{box.words:26}{end.status:11}{outcome:31}{seconds:8.2f}{left:5}{lost:5}{secrets:8}")
             good = (end.status, end.fault) == (status, fault) and not left and not lost and not secrets
-            wrong += not (good and seconds < agent_faults.BOUND)
+            wrong += not (good and seconds < agent_faults.bound_of(policy))
     return wrong
 
 

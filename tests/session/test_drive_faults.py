@@ -9,7 +9,17 @@ import msgspec
 import pytest
 
 from klaud.session import decide, drive, model, sandbox
-from tests.support.agent_faults import BOUND, CALL, POLICY, SECRET, TABLE, Desk, drive_script, strays
+from tests.support.agent_faults import (
+    CALL,
+    POLICY,
+    SECRET,
+    TABLE,
+    Desk,
+    bound_of,
+    drive_script,
+    policy_of,
+    strays,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,10 +39,11 @@ def test_fault_ends_within_its_bounds(tmp_path: Path, box: sandbox.Sandbox, name
     """Outcome class, seconds, processes left (0), records lost (0), secrets (0)."""
     script, status, fault = TABLE[name]
     began = time.monotonic()
-    end, desk, log = drive_script(tmp_path, box, {"steps": CALL, **script})
+    policy = policy_of(fault)
+    end, desk, log = drive_script(tmp_path, box, {"steps": CALL, **script}, policy=policy)
     seconds = time.monotonic() - began
     assert (end.status, end.fault) == (status, fault)
-    assert seconds < BOUND
+    assert seconds < bound_of(policy)
     assert end.left == 0
     assert strays(tmp_path) == []
     assert end.seconds <= seconds

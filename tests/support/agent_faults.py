@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from klaud.session import drive, frameworks, model, process
+import msgspec
+
+from klaud.session import drive, frameworks, journal, model, process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +30,10 @@ POLICY = model.Policy(
     teardown_seconds=2.0,
     steps=50,
 )
-BOUND = POLICY.turn_seconds + POLICY.linger_seconds + POLICY.teardown_seconds + 2.0
-"""Seconds after which a program with any of these faults must have ended."""
+PATIENT = msgspec.structs.replace(
+    POLICY, entry_seconds=15.0, turn_seconds=20.0, silence_seconds=10.0, own_tool_seconds=10.0, teardown_seconds=5.0
+)
+"""For programs that do not hang: a slow machine is not their fault."""
 SECRET = "k-canary-0123456789"
 
 CALL = [{"do": "call", "tool": "check_capacity"}]
@@ -58,6 +62,24 @@ TABLE: dict[str, tuple[dict[str, Any], str, str]] = {
     "secret on stderr": ({"fault": "secret-on-stderr", "secret": SECRET}, "completed", ""),
 }
 """Name -> what the program's script adds, and the status and fault that the turn must end with."""
+
+
+def policy_of(fault: str) -> model.Policy:
+    """Return the bounds for a program that must end with ``fault``: small where it is the bound that ends it."""
+    match fault:
+        case "entry-timeout":
+            return msgspec.structs.replace(PATIENT, entry_seconds=POLICY.entry_seconds)
+        case "silent":
+            return msgspec.structs.replace(PATIENT, silence_seconds=POLICY.silence_seconds)
+        case "own-tool-timeout":
+            return msgspec.structs.replace(PATIENT, own_tool_seconds=POLICY.own_tool_seconds)
+    return PATIENT
+
+
+def bound_of(policy: model.Policy) -> float:
+    """Return the seconds after which a turn with these bounds must have ended, whatever the program does."""
+    waits = max(policy.entry_seconds, policy.turn_seconds)
+    return waits + policy.linger_seconds + policy.teardown_seconds + 2.0
 
 
 class Desk:
@@ -89,6 +111,7 @@ def drive_script(
     watch: Callable[[], model.Fault] = lambda: "",
     argv: tuple[str, ...] | None = None,
     desk: Desk | None = None,
+    told: journal.Journal = journal.SILENT,
 ) -> tuple[model.TurnEnd, Desk, list[str]]:
     """Run one turn of the scripted agent (or of ``argv``) in ``place``; return its end, what it asked, and the log."""
     home = place / "home"
@@ -108,7 +131,7 @@ def drive_script(
     desk = desk or Desk()
     log: list[str] = []
     prompt = '-----BEGIN TASK-----\n{"family": "a.yaml:x", "change": {}}\n-----END TASK-----'
-    end = drive.run(drive.Turn(start, box, prompt, desk, policy, watch, log.append))
+    end = drive.run(drive.Turn(start, box, prompt, desk, policy, watch, log.append, journal=told))
     return end, desk, log
 
 
