@@ -420,7 +420,7 @@ def row_19(f: Facts) -> Decided | None:
 
 
 def row_20(f: Facts) -> Decided | None:
-    """Archive the ledger of which nothing else is left."""
+    """Archive the ledger of which nothing else is left; one that is older than its copy would be kept just goes."""
     if not f.nothing_left:
         return None
     actions: tuple[model.Action, ...] = (*_cancel(f), _leave("nothing-left", "nothing of it is left to settle"))
@@ -428,6 +428,8 @@ def row_20(f: Facts) -> Decided | None:
     if ledger is not None and f.is_old:
         why = f"older than the retention of {f.policy.retention_days} days"
         archive = names.RefNames(f.setting.prefix).archive("session", f.case.key, ledger.oid)
+        if f.is_past_keeping:
+            why, archive = f"older than two retentions of {f.policy.retention_days} days", ""
         kept = decide_cases.copies(f.case, f.sight.snapshot, f.setting.prefix)
         actions = (
             *_cancel(f),

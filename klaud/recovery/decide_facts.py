@@ -75,10 +75,18 @@ class Facts:
         Records are dated by whoever wrote them, and our own clock may be wrong too: the retention is over only when our
         clock and GitHub's both say so, and when no run of the session is seen to have changed since.
         """
+        return self._is_past(self.policy.retention_days)
+
+    @property
+    def is_past_keeping(self) -> bool:
+        """Whether its ledger is so old that an archived copy of it would go at once: two retentions."""
+        return self._is_past(2 * self.policy.retention_days)
+
+    def _is_past(self, days: int) -> bool:
         ledger = self.case.ledger
         if ledger is None or not ledger.records or self.index.now is None:
             return False
-        ends = min(self.sight.now, self.index.now) - datetime.timedelta(days=self.policy.retention_days)
+        ends = min(self.sight.now, self.index.now) - datetime.timedelta(days=days)
         return ledger.records[-1].at < ends and not rules_liveness.seen_since(self.case, self.sight, self.index, ends)
 
 

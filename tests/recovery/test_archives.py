@@ -237,3 +237,15 @@ def test_nothing_is_old_where_githubs_side_is_not_known(what: str) -> None:
     index = decide_cases.Index.of_sight(seen, SETTING)
     last = leases.TurnStarted(at=AT - datetime.timedelta(days=1000), index=0)
     assert not rules_archives.is_past(copy(), last, seen, index, POLICY)
+
+
+def test_a_ledger_that_is_past_both_retentions_goes_without_a_copy() -> None:
+    """No sweep ran for two months: a copy would go in the next one, and a second sweep writes nothing."""
+    scene = Scene()
+    made = scene.session("old", branch=False, claim=False)
+    scene.begin()
+    later(scene, 61)
+    first, second = scene.sweep(), scene.sweep()
+    assert (first.red, archives(scene)) == ((), set())
+    assert scene.names.session(made.wave, made.candidate) not in scene.world.state.refs
+    assert (second.totals.pushes, second.sessions) == (0, ())

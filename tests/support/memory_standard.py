@@ -288,6 +288,21 @@ def old_ledger() -> Built:
     return Built(scene, made)
 
 
+@standard("20")
+def old_archive() -> Built:
+    """The archived copy of a ledger whose last record is older than two retentions, and a ledger as old."""
+    scene = Scene()
+    beside = scene.session("old", branch=False, claim=False)
+    made = scene.session("older", branch=False, claim=False)
+    ledger = scene.names.session(made.wave, made.candidate)
+    oid = scene.world.state.refs[ledger]
+    scene.world.move_ref(ledger, None, by=scene.world.bot)
+    scene.put(scene.names.archive("session", made.key, oid), oid)
+    scene.world.advance(70 * 86400)
+    scene.started = scene.world.time
+    return Built(scene, beside)
+
+
 @standard("lease")
 def dead_lease() -> Built:
     """A lease of a pass that is over, on a session that is alive."""
