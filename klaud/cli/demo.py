@@ -88,7 +88,7 @@ def demo(
             with contextlib.suppress(KeyboardInterrupt):
                 while True:
                     time.sleep(3600)
-    if not (first.good and second.good):
+    if not (first.good and second.good) or world.hub.errors:
         raise typer.Exit(1)
 
 

@@ -37,6 +37,9 @@ REFS = {
 }
 """Kinds of refs in words, in the order in which they are told."""
 
+ERRORS_SHOWN = 20
+"""Errors of the hub that are shown: the first ones say what the others follow from."""
+
 LOG_SHOWN = 4000
 """Characters of a failed run's own output that are shown."""
 
@@ -95,6 +98,12 @@ def make(*, hub: fakehub.Hub, out: Path, first: Ran, second: Ran, seconds: float
         _refs(hub),
         _again(hub, second, _json(out / "again" / "recovery.json")),
     ]
+    if hub.errors:
+        told = (
+            f"{len(hub.errors)} calls that it has no route for, or failed at:",
+            *hub.errors[:ERRORS_SHOWN],
+        )
+        sections.append(model.Section(title="Errors of the embedded GitHub", sentences=told))
     sections.append(
         model.Section(
             title="Cost",

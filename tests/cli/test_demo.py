@@ -1,4 +1,4 @@
-"""The demo with a real agent: what it asks for before it begins, and where the key goes."""
+"""The demo without a wave: what a real agent needs, where its key goes, and what is told of a hub that failed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from klaud import config, errors
-from klaud.cli import demo, demo_world
+from klaud import config, errors, fakehub
+from klaud.cli import demo, demo_report, demo_world
+from klaud.reports import render
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,3 +55,18 @@ def test_the_configuration_names_the_agent(with_model: bool, framework: str, tmp
     assert read.session.framework == framework
     assert (read.planner.until_quiet_rounds > 1000) is with_model
     assert all((real in text) is with_model for real in demo_world.WITH_MODEL.values())
+
+
+def test_errors_of_the_hub_are_shown_and_only_then(tmp_path: Path) -> None:
+    with fakehub.Hub(tmp_path / "hub") as hub:
+        hub.create_repository(demo_world.REPOSITORY, files={"a": "b"})
+        ran = demo_report.Ran(run_id=1, conclusion="success", first_call=0, log="")
+
+        def told() -> str:
+            made = demo_report.make(hub=hub, out=tmp_path, first=ran, second=ran, seconds=1)
+            return render.text(made, width=110)
+
+        assert "Errors of the embedded GitHub" not in told()
+        assert "It wrote nothing, not even a report." in told()
+        hub.errors.append("unknown route GET /repos/acme/codecs/pages")
+        assert "unknown route GET /repos/acme/codecs/pages" in told()
