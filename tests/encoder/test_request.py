@@ -161,6 +161,29 @@ def test_authentication_is_chosen_and_only_once() -> None:
     assert request.check(asked(authentications=()), other).authentication == ""
 
 
+def test_a_model_is_named_and_never_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(errors.InputError, match="needs a model, and none is named") as caught:
+        request.check(asked(), model.Policy())
+    assert "--model, or encoder.model or session.model" in caught.value.advice
+    assert request.check(asked(model="other"), POLICY).policy.model == "other"
+    assert request.check(asked(framework="scripted", program=("x",)), model.Policy()).policy.model == ""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KLAUD_CONFIG", raising=False)
+    words = ["encode", "--benchmark", "b", "--databases", "d", "--data", "none", "--references", "refs", "--api-key"]
+    code, _, err = cli(capsys, *words)
+    assert (code, "needs a model" in err, list(tmp_path.iterdir())) == (2, True, [])
+    (tmp_path / ".github").mkdir()
+    place = tmp_path / ".github" / "klaud.yml"
+    place.write_text(f"references: [{{name: b, workflows: {{final: f.yml}}}}]\nsession: {{model: {MODEL}}}\n")
+    code, _, err = cli(capsys, *words)
+    assert (code, "--data 'none' is not a directory" in err) == (2, True), err
+    place.write_text("references: []\n")
+    code, _, err = cli(capsys, *words)
+    assert (code, "benchmarks is missing" in err) == (2, True), err
+
+
 def test_what_encodes_is_one_predicate() -> None:
     encodes = {name for name in request.FRAMEWORKS if request.encodes(name)}
     assert encodes == {"scripted", "claude_sdk_otf_encode", "pydantic_ai_otf_encode"}
