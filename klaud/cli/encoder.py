@@ -75,7 +75,7 @@ def encode(  # noqa: PLR0917 - a verb's options
     words = tuple(shlex.split(program))
     policy = _policy(config)
     if brief is not None:
-        asked = msgspec.structs.replace(requests.from_brief(_brief(brief), program=words), model=model)
+        asked = msgspec.structs.replace(requests.from_brief(_brief(brief)), program=words, model=model)
         _encode(asked, policy, data, references, isolation, report)
         return
     given = [name for name, set_ in (("subscription", subscription_auth), ("api-key", api_key)) if set_]

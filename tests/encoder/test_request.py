@@ -104,6 +104,15 @@ def test_a_brief_of_something_else_is_refused(
     assert (code, said in err) == (2, True), err
 
 
+def test_a_program_is_not_taken_where_the_brief_asks_for_a_framework_with_its_own_agent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = brief(tmp_path / "candidate.json", {"database": "shop", "authentication": "api-key"})
+    words = ["--data", str(tmp_path), "--references", str(tmp_path / "refs"), "--model", MODEL, "--program", "x"]
+    code, _, err = cli(capsys, "encode", "--brief", str(told), *words)
+    assert (code, "starts its own agent: a program is for another one" in err) == (2, True), err
+
+
 def test_a_brief_makes_the_same_call_and_reports_what_to_upload(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
