@@ -193,3 +193,26 @@ def test_single_bytes_cost_no_more_memory_than_the_line() -> None:
         len(framing._fragments) + len(framing._blocks) < 10_000 / framer.BLOCK_OF_FRAGMENTS + framer.BLOCK_OF_FRAGMENTS
     )
     assert framing.finish() == [b"x" * 10_000]
+
+
+def test_long_lines_in_single_bytes_do_not_run_into_each_other() -> None:
+    """Each is longer than a block of pieces; nothing of one is left when the next begins."""
+    framing = framer.Framer()
+    data = b"x" * 600 + b"\n" + b"y" * 700 + b"\n" + b"z" * 300
+    lines = [line for byte in data for line in framing.feed(bytes([byte]))]
+    assert [*lines, *framing.finish()] == data.split(b"\n")
+
+
+def test_a_line_that_began_before_its_chunk_is_counted_once() -> None:
+    """Its refusal is known before its end is there; those after it have their own numbers."""
+    framing = framer.Framer(SMALL, "skip")
+    assert framing.feed(b"123456789") == []
+    assert framing.feed(b"x\nb\n123456789\nc\n") == [b"b", b"c"]
+    assert [skip.file_line_number for skip in framing.skips] == [1, 3]
+    assert framing.line_count == 4
+
+
+@pytest.mark.parametrize("sizes", [[1] * 40, [64]])
+def test_a_line_above_the_count_is_refused_for_that_however_long_it_is(sizes: list[int]) -> None:
+    assert outcome(cut(b"\n" * 5 + b"123456789", sizes))[1][0] == "line-too-long"
+    assert outcome(cut(b"\n" * 6 + b"123456789", sizes))[1][0] == "too-many-lines"

@@ -26,7 +26,7 @@ def seen(data: bytes, size: int, **options: Any) -> tuple[Any, ...]:
         got.extend(records.finish())
     except errors.StreamError as error:
         return got, error.code, str(error), error.details
-    return got, records.refused, records.skips, records.framing.line_count, records.framing.torn
+    return got, records.refused, records.skips, records.line_number, records.framing.line_count, records.framing.torn
 
 
 BEHIND = b"x\n" + b" " * 13 + b"\n[]\n"
@@ -35,9 +35,13 @@ BEHIND = b"x\n" + b" " * 13 + b"\n[]\n"
 
 @settings(max_examples=400, derandomize=True, deadline=None)
 @example(data=BEHIND, size=64, tail="line")
+@example(data=b"{}\n" + b" " * 20, size=64, tail="line")
 @given(data=TEXT, size=st.integers(1, 64), tail=st.sampled_from(["line", "torn"]))
 def test_any_cut_refuses_the_same_lines_by_the_same_names(data: bytes, size: int, tail: str) -> None:
-    assert seen(data, size, invalid="skip", tail=tail) == seen(data, 1, invalid="skip", tail=tail)
+    whole = seen(data, size, invalid="skip", tail=tail)
+    assert whole == seen(data, 1, invalid="skip", tail=tail)
+    if len(whole) > 4 and tail == "line":
+        assert whole[3] == whole[4], "the reader has come to the framer's last line"
 
 
 def test_a_twin_that_names_them_as_they_are_noticed_is_caught() -> None:
