@@ -85,6 +85,7 @@ def findings(live: lives.Live, root: Path, *, fix: bool, probe: bool) -> Iterabl
     )
     rest: tuple[Callable[[], Iterable[Check]], ...] = (
         lambda: _rights(live),
+        lambda: _candidate(live),
         lambda: _labels(live, fix=fix),
         lambda: _schedule(live, root),
         lambda: _switch_off(live),
@@ -137,6 +138,25 @@ def _rights(live: lives.Live) -> Iterable[Check]:
             yield _ok("rights", f"nothing stands against {permission}: {verbs}")
     if upkeep.variables(live.gateway) is None:
         yield _ok("rights", "without variables: read a running session sees no KLAUD_PAUSED; paused: true it does see")
+
+
+def _candidate(live: lives.Live) -> Iterable[Check]:
+    """Look at the candidate workflow as it stands on the default branch: its trigger, and the inputs that klaud gives."""
+    from klaud import yaml12
+    from klaud.cli import init
+    from klaud.github import model as github
+    from klaud.planner import validate
+
+    branch, name = live.gateway.repository().default_branch, live.config.candidate_workflow
+    raw = live.gateway.contents(f"{init.FOLDER}/{name}", branch, init.FILE_BYTES)
+    if isinstance(raw, github.Missing):
+        return  # the preflight has said so
+    wrong = validate.not_a_candidates(yaml12.load(raw, where=name, limit=init.FILE_BYTES))
+    if wrong:
+        fix = "take the file that klaud init writes, and commit it to the default branch"
+        yield _wrong("workflow", f"{name} on {branch} {wrong}", fix, stops=True)
+    else:
+        yield _ok("workflow", f"{name} on {branch} takes what klaud gives it")
 
 
 def labels(live: lives.Live) -> dict[str, str]:

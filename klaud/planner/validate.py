@@ -237,17 +237,24 @@ def _workflow(files: _Files, place: str, name: str, check: Check) -> Iterable[Fi
     except errors.InputError as error:
         yield _error(place, str(error), "correct the workflow file")
         return
+    what = _triggers(data, check)
+    if what:
+        yield _error(place, f"{path} {what}", "change the workflow's on:")
+
+
+def not_a_candidates(data: Any) -> str:
+    """Return why a workflow file's content is none that the planner can start candidates by, empty where it is."""
+    return _triggers(data, _takes(CANDIDATE_INPUTS))
+
+
+def _triggers(data: Any, check: Check) -> str:
+    """Return what is wrong with a workflow file's triggers, or nothing."""
     triggers = data.get("on") if isinstance(data, dict) else None
     if isinstance(triggers, str):
         triggers = {triggers: None}
     elif isinstance(triggers, list):
         triggers = dict.fromkeys(str(one) for one in triggers)
-    if not isinstance(triggers, dict):
-        yield _error(place, f"{path} has no on:", "give it its triggers")
-        return
-    what = check(triggers)
-    if what:
-        yield _error(place, f"{path} {what}", "change the workflow's on:")
+    return check(triggers) if isinstance(triggers, dict) else "has no on:"
 
 
 def _inputs(triggers: Mapping[str, Any]) -> Mapping[str, Any] | None:

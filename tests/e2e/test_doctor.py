@@ -55,6 +55,14 @@ def no_pulls(it: Adopted, _: pytest.MonkeyPatch) -> None:
     it.hub.state.tokens["made-up-bot"].permissions["pull_requests"] = "read"
 
 
+def no_claim(it: Adopted, _: pytest.MonkeyPatch) -> None:
+    """The candidate workflow on the default branch is of another version."""
+    name = ".github/workflows/klaud-candidate.yml"
+    text = (it.clone / name).read_text()
+    assert "      claim:\n" in text
+    it.commit({name: text.replace("      claim:\n", "      token:\n")})
+
+
 def bad_token(_: Adopted, patch: pytest.MonkeyPatch) -> None:
     patch.setenv("KLAUD_TOKEN", "made-up-and-revoked")
 
@@ -145,6 +153,7 @@ CASES = {
     "token": Case(bad_token, "WRONG", "token"),
     "disabled": Case(disabled, "klaud-plan.yml is disabled_inactivity", "enable it on the Actions page"),
     "candidate workflow": Case(no_candidate, "other.yml is not registered", "commit it to the default branch"),
+    "candidate inputs": Case(no_claim, "klaud-candidate.yml on main has no input claim", "klaud init writes"),
     "late schedule": Case(late, "9 days ago", "60 days"),
     "missed slots": Case(delayed, "no run was started for the slot at", "missed waves are safe"),
     "record key": Case(no_key, "KLAUD_RECORD_KEY is not set", "environment klaud"),
