@@ -341,3 +341,9 @@ def test_the_rest_of_the_envelope() -> None:
     assert (
         decode_graphql.identity(decode_graphql.answer('{"data":{"repository":{"id":"R"}}}', "repository"), "id") == "R"
     )
+
+
+@pytest.mark.parametrize(("word", "found"), [("admin", 7), ("write", 7), ("read", None), ("none", None), ("new", None)])
+def test_only_admin_and_write_may_push(word: str, found: int | None) -> None:
+    assert decode.may_write(f'{{"permission": "{word}", "user": {{"id": 7, "login": "a"}}}}') == found
+    assert decode.variable(f'{{"name": "X", "value": "{word}"}}') == word
