@@ -265,7 +265,9 @@ class App:
         except Problem as problem:
             text = problem.message.encode()
             return Outcome(Reply(problem.status, text, {"Content-Type": "text/plain", **problem.headers}))
-        repository = self.hub.state.repositories.get(full_name)
+        known = {name.lower(): found for name, found in self.hub.state.repositories.items()}
+        repository = known.get(full_name.lower())  # GitHub's git addresses know no case
+        full_name = repository.full_name if repository is not None else full_name
         text_plain = {"Content-Type": "text/plain"}
         wants_auth = Reply(401, b"", {"WWW-Authenticate": 'Basic realm="GitHub"', **text_plain})
         if repository is None or not may_see(repository, token):

@@ -41,6 +41,9 @@ DELTA_LIMIT = 1024 * 1024
 MESSAGE_LIMIT = 128 * 1024
 """Bytes of one commit object: twice what a record may have, so that the record's own limit is what speaks."""
 
+ANSWER_LIMIT = 2 * PACK_LIMIT
+"""Bytes of all answers of one conversation: a listing of a million refs, or the largest pack with its listing."""
+
 POST_BUFFER = 32 * 1024 * 1024
 """Bytes of a push that are sent with their length known: GitHub refuses some chunked pushes; records never come near."""
 
@@ -87,6 +90,10 @@ class HttpStatusError(Exception):
         self.after = after
 
 
+class AnswerTooLargeError(dulwich.errors.GitProtocolError):
+    """A host's answers passed ``ANSWER_LIMIT``."""
+
+
 class PackTooLargeError(Exception):
     """A fetched pack passed ``PACK_LIMIT``, or its objects together ``INFLATED_LIMIT``."""
 
@@ -110,7 +117,7 @@ class Conversation(client.Urllib3HttpGitClient):
         credentials = {"username": "x-access-token", "password": token} if token else {}
         super().__init__(url, pool_manager=manager, thin_packs=False, quiet=True, timeout=TIMEOUT, **credentials)  # type: ignore[arg-type]
         self.posted = False
-        self.traffic = 0
+        self.traffic = self.received = 0
         self.progress: list[bytes] = []
         self.heard = b""
         """The first ``HEARD_LIMIT`` bytes of the newest answer: dulwich swallows an ``ERR`` line of a protocol-2 fetch."""
@@ -164,6 +171,10 @@ class Conversation(client.Urllib3HttpGitClient):
         def counted(amount: int) -> bytes:
             got = read(amount)
             self.traffic += len(got)
+            self.received += len(got)
+            if self.received > ANSWER_LIMIT:
+                msg = f"its answers are longer than the limit of {ANSWER_LIMIT} bytes"
+                raise AnswerTooLargeError(msg)
             self.heard += got[: HEARD_LIMIT - len(self.heard)]
             return got
 

@@ -211,6 +211,8 @@ class GitRefStore:
                         kind: retry.Wait = "backoff" if error.after is None else "retry-after"
                         raise retry.Again(failed, wait=kind, seconds=error.after or 0.0) from error
                     raise failed from error
+                except gitwire.AnswerTooLargeError as error:
+                    raise self._unreadable(what, error) from error
                 except gitwire.TRANSPORT_ERRORS as error:
                     raise retry.Again(self._unreadable(what, error)) from error
                 finally:

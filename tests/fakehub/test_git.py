@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,14 @@ def test_rest_and_git_see_the_same_refs(world: World) -> None:
     assert shown == world.git("rev-parse", "HEAD").stdout.strip()
     assert world.call("DELETE", "git/refs/klaud/claims/x").status_code == 204
     assert "refs/klaud" not in world.git("ls-remote", "origin").stdout
+
+
+def test_the_address_of_a_repository_knows_no_case(world: World) -> None:
+    url = world.server.git_url("Acme/Bench")
+    done = subprocess.run(
+        ["git", "ls-remote", url, "refs/heads/main"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == [world.hub.git("acme/bench").ref("refs/heads/main"), "refs/heads/main"]
 
 
 def test_a_push_moves_the_pull_request_and_starts_what_listens(world: World) -> None:

@@ -239,7 +239,7 @@ def test_the_token_does_not_follow_a_redirect_to_another_host(connect: Callable[
     with loopback.serving() as elsewhere, loopback.serving() as moved:
         path = "/acme/bench.git/info/refs?service=git-upload-pack"
         moved.reply(path, loopback.Reply(status=302, headers={"Location": f"{elsewhere.url}{path}"}))
-        with pytest.raises(errors.ReadFailedError):
+        with pytest.raises(errors.ForbiddenError, match="404"):
             connect(url=f"{moved.url}/acme/bench.git").list(["refs/klaud/"])
         assert any("authorization" in asked.headers for asked in moved.asked)
         assert elsewhere.asked

@@ -9,6 +9,7 @@ import pytest
 from dulwich.repo import Repo
 
 from klaud import errors
+from klaud.github import gitwire
 from klaud.github.gateway import RefRejected, RefUnclear, RefUpdate, RefUpdated
 from tests.support import githttp
 from tests.support.git_stores import LEDGER, A, B, hook, posts
@@ -139,6 +140,24 @@ def test_what_a_host_took_before_it_met_its_limit_is_not_sent_again(
     updates = [RefUpdate(f"refs/klaud/claims/{number:016x}", None, oid) for number in range(10)]
     assert list(store.apply(updates)) == [RefUpdated(update.ref) for update in updates]
     assert len(host.refs()) == 10
+
+
+def test_an_answer_without_end_is_cut_and_not_asked_for_again(
+    host: githttp.GitHost, connect: Callable[..., RefStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = connect()
+    oid = store.write_commit(b"1\n")
+    updates = [RefUpdate(f"refs/klaud/claims/{number:016x}", None, oid) for number in range(40)]
+    store.apply(updates)
+    asked = len(host.log)
+    monkeypatch.setattr(gitwire, "ANSWER_LIMIT", 1500)
+    with pytest.raises(errors.ReadFailedError, match="limit of 1500"):
+        store.list(["refs/klaud/"])
+    assert len(host.log) <= asked + 2
+    before = posts(host)
+    with pytest.raises(errors.ReadFailedError, match="open a push"):
+        store.apply([RefUpdate(updates[0].ref, oid, None)])
+    assert (posts(host), len(host.refs())) == (before, 40)
 
 
 def test_a_time_out_of_a_push_is_unclear(host: githttp.GitHost, connect: Callable[..., RefStore]) -> None:
