@@ -69,7 +69,7 @@ def doctor(
 def findings(live: lives.Live, root: Path, *, fix: bool, probe: bool) -> Iterable[Check]:
     """Return every check, the planner's preflight first."""
     from klaud import config as configs
-    from klaud.cli import planner_steps
+    from klaud.cli import doctor_files, planner_steps
     from klaud.planner import preflight
 
     flows = [name for one in live.config.flows() for name in (one.smoke, one.final) if name]
@@ -94,23 +94,25 @@ def findings(live: lives.Live, root: Path, *, fix: bool, probe: bool) -> Iterabl
         lambda: _isolation(live),
         lambda: _versions(live),
         lambda: _key(live),
-        lambda: _files(live, root),
-        lambda: _started(root),
+        lambda: doctor_files.standing(root),
+        lambda: doctor_files.started(root),
     )
     for check in rest:
         try:
             yield from check()
         except errors.KlaudError as error:
-            yield _wrong("reading", str(error), error.advice, result="unknown", status=error.exit_status)
+            yield wrong("reading", str(error), error.advice, result="unknown", status=error.exit_status)
 
 
-def _ok(name: str, what: str) -> Check:
+def ok(name: str, what: str) -> Check:
+    """Return a check of something that is as it should be."""
     from klaud.planner import preflight
 
     return preflight.Check(name=name, result="ok", what=what)
 
 
-def _wrong(name: str, what: str, fix: str, **more: Any) -> Check:
+def wrong(name: str, what: str, fix: str, **more: Any) -> Check:
+    """Return a check of something that is not as it should be, with its remedy."""
     from klaud.planner import preflight
 
     return preflight.Check(**{"name": name, "result": "wrong", "what": what, "fix": fix, **more})
@@ -133,11 +135,11 @@ def _rights(live: lives.Live) -> Iterable[Check]:
             live.gateway.check_right(right, live.config.candidate_workflow)
         except errors.ForbiddenError as error:
             text = f"the token lacks {permission}, which {verbs} need ({error})"
-            yield _wrong("rights", text, f"give the token {permission} (docs/permissions.md)", stops=True, status=3)
+            yield wrong("rights", text, f"give the token {permission} (docs/permissions.md)", stops=True, status=3)
         else:
-            yield _ok("rights", f"nothing stands against {permission}: {verbs}")
+            yield ok("rights", f"nothing stands against {permission}: {verbs}")
     if upkeep.variables(live.gateway) is None:
-        yield _ok("rights", "without variables: read a running session sees no KLAUD_PAUSED; paused: true it does see")
+        yield ok("rights", "without variables: read a running session sees no KLAUD_PAUSED; paused: true it does see")
 
 
 def _candidate(live: lives.Live) -> Iterable[Check]:
@@ -151,12 +153,12 @@ def _candidate(live: lives.Live) -> Iterable[Check]:
     raw = live.gateway.contents(f"{init.FOLDER}/{name}", branch, init.FILE_BYTES)
     if isinstance(raw, github.Missing):
         return  # the preflight has said so
-    wrong = validate.not_a_candidates(yaml12.load(raw, where=name, limit=init.FILE_BYTES))
-    if wrong:
+    why = validate.not_a_candidates(yaml12.load(raw, where=name, limit=init.FILE_BYTES))
+    if why:
         fix = "take the file that klaud init writes, and commit it to the default branch"
-        yield _wrong("workflow", f"{name} on {branch} {wrong}", fix, stops=True)
+        yield wrong("workflow", f"{name} on {branch} {why}", fix, stops=True)
     else:
-        yield _ok("workflow", f"{name} on {branch} takes what klaud gives it")
+        yield ok("workflow", f"{name} on {branch} takes what klaud gives it")
 
 
 def labels(live: lives.Live) -> dict[str, str]:
@@ -172,12 +174,12 @@ def labels(live: lives.Live) -> dict[str, str]:
 def _labels(live: lives.Live, *, fix: bool) -> Iterable[Check]:
     for label, meaning in labels(live).items():
         if live.gateway.has_label(label):
-            yield _ok("label", f"{label} is there")
+            yield ok("label", f"{label} is there")
         elif fix:
             live.gateway.create_label(label, meaning)
-            yield _ok("label", f"{label} was missing and is made")
+            yield ok("label", f"{label} was missing and is made")
         else:
-            yield _wrong("label", f"the repository has no label {label}", "run klaud doctor --fix, or make it by hand")
+            yield wrong("label", f"the repository has no label {label}", "run klaud doctor --fix, or make it by hand")
 
 
 def _schedule(live: lives.Live, root: Path) -> Iterable[Check]:
@@ -188,7 +190,7 @@ def _schedule(live: lives.Live, root: Path) -> Iterable[Check]:
     newest = max((run.created_at for run in listing.items), default=None)
     if newest is None:
         text = "no planner run was ever started by the schedule"
-        yield _wrong(
+        yield wrong(
             "schedule", text, f"wait for the next slot; {PLANNER} must be on the default branch", result="unknown"
         )
         return
@@ -196,14 +198,14 @@ def _schedule(live: lives.Live, root: Path) -> Iterable[Check]:
     if days > SCHEDULE_DAYS:
         text = f"the schedule last started a planner run {days:.0f} days ago"
         fix = "enable the workflow on the Actions page; GitHub switches schedules off after 60 days without a commit"
-        yield _wrong("schedule", text, fix)
+        yield wrong("schedule", text, fix)
     else:
-        yield _ok("schedule", f"the newest scheduled run is {days:.1f} days old")
+        yield ok("schedule", f"the newest scheduled run is {days:.1f} days old")
     started = [run.created_at for run in listing.items]
     odd = rules_schedule.oddities(planner_steps.crons(root), started, live.clock.now())
     if odd and days <= SCHEDULE_DAYS:
         fix = "nothing must be done: overlapping and missed waves are safe; a cron minute away from the full hour helps"
-        yield _wrong("schedule", "; ".join(odd), fix, result="unknown")
+        yield wrong("schedule", "; ".join(odd), fix, result="unknown")
 
 
 def _switch_off(live: lives.Live) -> Iterable[Check]:
@@ -212,7 +214,7 @@ def _switch_off(live: lives.Live) -> Iterable[Check]:
 
     repository = live.gateway.repository()
     if repository.private:
-        yield _ok("switch-off", "GitHub switches schedules off in public repositories only")
+        yield ok("switch-off", "GitHub switches schedules off in public repositories only")
         return
     newest = activity.committed(live.gateway, repository.default_branch)
     days = int((live.clock.now() - newest).total_seconds() // 86400)
@@ -221,9 +223,9 @@ def _switch_off(live: lives.Live) -> Iterable[Check]:
             f"the newest commit of {repository.default_branch} is {days} days old: GitHub switches schedules off after"
         )
         fix = "push a commit to the default branch; once it is off, enable klaud-plan.yml again on the Actions page"
-        yield _wrong("switch-off", f"{text} {SWITCH_OFF_DAYS} days without one", fix)
+        yield wrong("switch-off", f"{text} {SWITCH_OFF_DAYS} days without one", fix)
     else:
-        yield _ok("switch-off", f"the newest commit of {repository.default_branch} is {days} days old")
+        yield ok("switch-off", f"the newest commit of {repository.default_branch} is {days} days old")
 
 
 def _namespace(live: lives.Live) -> Iterable[Check]:
@@ -232,7 +234,7 @@ def _namespace(live: lives.Live) -> Iterable[Check]:
 
     found = rulesets.every(live.gateway)
     if isinstance(found, str):
-        yield _ok("rules", f"for {live.names.prefix}: not known: {found}; --probe tries it")
+        yield ok("rules", f"for {live.names.prefix}: not known: {found}; --probe tries it")
         return
     reaching = [one for one in found if one.active and one.target == "push" and not one.bypassed]
     for one in reaching:
@@ -241,9 +243,9 @@ def _namespace(live: lives.Live) -> Iterable[Check]:
             continue
         kinds = ", ".join(rule.type for rule in whole.rules) if whole is not None else "rules that cannot be read"
         text = f"the ruleset {one.name!r} looks at every push, also below {live.names.prefix}: {kinds}"
-        yield _wrong("rules", text, "let the bot bypass it, or run klaud doctor --probe to see", result="unknown")
+        yield wrong("rules", text, "let the bot bypass it, or run klaud doctor --probe to see", result="unknown")
     if not reaching:
-        yield _ok("rules", f"no ruleset reaches {live.names.prefix} (--probe tries it)")
+        yield ok("rules", f"no ruleset reaches {live.names.prefix} (--probe tries it)")
 
 
 def _probe(live: lives.Live) -> Iterable[Check]:
@@ -256,7 +258,7 @@ def _probe(live: lives.Live) -> Iterable[Check]:
         other: Literal["git", "graphql"] = "git" if live.config.refs_store == "graphql" else "graphql"
         store = lives.ref_store(other, live.config, live.place, live.gateway, live.credential, live.clock)
         if all(one.result == "ok" for one in _probe_store(live, store, other)):
-            yield _ok("refs", f"refs-store: {other} would do: they can be made and deleted by it")
+            yield ok("refs", f"refs-store: {other} would do: they can be made and deleted by it")
 
 
 def _probe_store(live: lives.Live, store: ports.RefStore, kind: str) -> Iterable[Check]:
@@ -269,18 +271,18 @@ def _probe_store(live: lives.Live, store: ports.RefStore, kind: str) -> Iterable
         oid = store.write_commit(b"klaud doctor")
         (made,) = store.apply([ports.RefUpdate(ref, None, oid)])
     except errors.ForbiddenError as error:
-        yield _wrong("refs", f"by {kind}: {error}", error.advice, stops=True, status=error.exit_status)
+        yield wrong("refs", f"by {kind}: {error}", error.advice, stops=True, status=error.exit_status)
         return
     if not isinstance(made, ports.RefUpdated):
         why = made.reason if isinstance(made, ports.RefRejected) else type(made).__name__
         fix = "allow it in the host's rulesets, set refs-prefix to a name that the host takes, or choose another refs-store"
-        yield _wrong("refs", f"the host refuses refs below {live.names.prefix} by {kind}: {why}", fix, stops=True)
+        yield wrong("refs", f"the host refuses refs below {live.names.prefix} by {kind}: {why}", fix, stops=True)
         return
     (gone,) = store.apply([ports.RefUpdate(ref, oid, None)])
     if isinstance(gone, ports.RefUpdated):
-        yield _ok("refs", f"refs below {live.names.prefix} can be made and deleted by {kind}")
+        yield ok("refs", f"refs below {live.names.prefix} can be made and deleted by {kind}")
     else:
-        yield _wrong(
+        yield wrong(
             "refs", f"{ref} could be made and not deleted", "allow deletions below the prefix, delete it by hand"
         )
 
@@ -292,12 +294,12 @@ def _isolation(live: lives.Live) -> Iterable[Check]:
     found = sandbox.find(policy.isolation)
     if isinstance(found, sandbox.Lacking):
         text = f"isolation: required cannot be had on this machine: {'; '.join(found.missing)}"
-        yield _wrong("isolation", text, "run klaud doctor where the sessions run; they need root or sudo there")
+        yield wrong("isolation", text, "run klaud doctor where the sessions run; they need root or sudo there")
     elif policy.isolation != "required":
         text = f"isolation is {policy.isolation} ({found.words} is in force here): an agent may get what klaud can read"
-        yield _wrong("isolation", text, "set session: {isolation: required}")
+        yield wrong("isolation", text, "set session: {isolation: required}")
     else:
-        yield _ok("isolation", f"{found.words} is in force on this machine")
+        yield ok("isolation", f"{found.words} is in force on this machine")
 
 
 def _versions(live: lives.Live) -> Iterable[Check]:
@@ -307,101 +309,19 @@ def _versions(live: lives.Live) -> Iterable[Check]:
     import klaud
 
     if shutil.which("git") is None:
-        yield _wrong("versions", "git is not on PATH", "install git", stops=True)
+        yield wrong("versions", "git is not on PATH", "install git", stops=True)
         return
     git = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False, timeout=20).stdout.strip()
-    yield _ok("versions", f"klaud {klaud.__version__}, Python {sys.version.split()[0]}, {git}")
+    yield ok("versions", f"klaud {klaud.__version__}, Python {sys.version.split()[0]}, {git}")
     needs_sdk = live.config.session.framework == "claude_sdk"
     if needs_sdk and importlib.util.find_spec("claude_agent_sdk") is None:
         text = "framework claude_sdk needs the extra agent, which is not installed here"
-        yield _wrong("versions", text, "pip install 'klaud[agent]' where the sessions run")
+        yield wrong("versions", text, "pip install 'klaud[agent]' where the sessions run")
 
 
 def _key(live: lives.Live) -> Iterable[Check]:
     if live.place.record_key is None:
         text = "KLAUD_RECORD_KEY is not set: whoever can push can write klaud's records"
-        yield _wrong("record key", text, "put a random text into the secret KLAUD_RECORD_KEY of the environment klaud")
+        yield wrong("record key", text, "put a random text into the secret KLAUD_RECORD_KEY of the environment klaud")
     else:
-        yield _ok("record key", "records are signed")
-
-
-def _files(live: lives.Live, root: Path) -> Iterable[Check]:
-    """Hold the clone's workflow files to what klaud init writes."""
-    from klaud.cli import init
-
-    del live
-    for name in init.WORKFLOWS:
-        path = root / init.FOLDER / name
-        if not path.is_file():
-            yield _wrong(
-                "files", f"{init.FOLDER}/{name} is not in the clone", "run klaud init and commit what it writes"
-            )
-            continue
-        text = path.read_text(encoding="utf-8", errors="replace")
-        if "pull_request_target" in text and "actions/checkout" in text:
-            fix = "take the checkout out: it would put a pull request's code beside klaud's token"
-            yield _wrong("files", f"{name} checks out on pull_request_target", fix, stops=True)
-        elif "environment: klaud" not in text:
-            fix = "run klaud init --diff and take its jobs' environment over: secrets belong to a main-only environment"
-            yield _wrong("files", f"{name} has no environment: klaud", fix)
-        else:
-            yield _ok("files", f"{name} stands")
-
-
-def _started(root: Path) -> Iterable[Check]:
-    """Name the repository's own workflows that a branch, a draft or a label of klaud's would start."""
-    from klaud import yaml12
-    from klaud.cli import init
-
-    started: dict[str, list[str]] = {}
-    for path in sorted((root / init.FOLDER).glob("*.y*ml")):
-        if path.name in init.WORKFLOWS or not path.is_file():
-            continue
-        try:
-            data = yaml12.load(path.read_bytes(), where=path.name, limit=init.FILE_BYTES)
-        except errors.InputError as error:
-            yield _wrong("workflows", f"{path.name} cannot be read: {error}", "correct the file", result="unknown")
-            continue
-        on = data.get("on") if isinstance(data, dict) else None
-        triggers = {on: None} if isinstance(on, str) else dict.fromkeys(on) if isinstance(on, list) else on or {}
-        for what in starts(triggers if isinstance(triggers, dict) else {}):
-            started.setdefault(what, []).append(path.name)
-    for what, files in started.items():
-        yield _ok("workflows", f"{what} of klaud's starts {', '.join(files)}")
-    pushed = started.get("a push", [])
-    if pushed:
-        fix = "give their push trigger branches: [main], or branches-ignore: ['klaud/**']"
-        yield _wrong("workflows", f"every push of klaud's work would start {', '.join(pushed)}", fix)
-
-
-def starts(triggers: dict[str, Any]) -> list[str]:
-    """Return what of klaud's starts a workflow with these triggers: a push, a draft, a label."""
-    from klaud.planner import tree
-
-    found = []
-    branch = "klaud/auto-0000000000000000-0000000000000000"
-
-    def lets(filters: Any) -> bool:
-        if not isinstance(filters, dict):
-            return True
-        wanted, ignored = _list(filters.get("branches")), _list(filters.get("branches-ignore"))
-        if not wanted and ("tags" in filters or "tags-ignore" in filters) and "branches-ignore" not in filters:
-            return False
-        taken = not wanted or any(tree.glob(one).fullmatch(branch) for one in wanted if not one.startswith("!"))
-        return taken and not any(tree.glob(one).fullmatch(branch) for one in ignored)
-
-    if "push" in triggers and lets(triggers["push"]):
-        found.append("a push")
-    for name in ("pull_request", "pull_request_target"):
-        if name in triggers:
-            body = triggers[name]
-            types = _list(body.get("types")) if isinstance(body, dict) else []
-            if not types or {"opened", "synchronize", "reopened"} & set(types):
-                found.append("a draft")
-            if "labeled" in types:
-                found.append("a label")
-    return list(dict.fromkeys(found))
-
-
-def _list(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else [str(one) for one in value] if isinstance(value, list) else []
+        yield ok("record key", "records are signed")

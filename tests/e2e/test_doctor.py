@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from klaud.cli import doctor, init
+from klaud.cli import doctor_files, init
 from klaud.cli import live as lives
 from klaud.fakehub import git as fakehub_git
 from klaud.fakehub import state
@@ -278,7 +278,7 @@ def test_the_probe_says_which_ref_store_would_do(world: Adopted) -> None:
     ],
 )
 def test_what_klaud_starts_is_read_from_on(triggers: dict[str, object], wanted: list[str]) -> None:
-    assert doctor.starts(triggers) == wanted
+    assert doctor_files.starts(triggers) == wanted
 
 
 # -- uninstall
