@@ -163,7 +163,7 @@ class Encode:
             ask.log(str(error))
             return "failed", "missing-program", ""
         made = run.requests(
-            self._bounded(), agent, data=data, references=self.references, clock=self.clock,
+            self.bounded(), agent, data=data, references=self.references, clock=self.clock,
             environment=ask.environ, note=ask.log,
         )  # fmt: skip
         fault = asyncio.run(self._build(made, ask.watch))
@@ -186,7 +186,7 @@ class Encode:
 
     # -- the build
 
-    def _bounded(self) -> request.Checked:
+    def bounded(self) -> request.Checked:
         """Cut the build's budget to what is left of the job."""
         left = max(1.0, self.job_seconds - MARGIN_SECONDS)
         policy = self.checked.policy

@@ -15,7 +15,7 @@ import pytest
 
 from klaud import clock, errors
 from klaud.encoder import candidate, driven, model, naming, request, rules_outcome
-from klaud.session import frameworks, sandbox
+from klaud.session import decide, frameworks, sandbox
 from klaud.session import model as sessions
 from tests.support import encoding
 
@@ -344,3 +344,34 @@ def test_the_draft_names_the_first_items_without_entities() -> None:
     assert text.count("item ") == rules_outcome.SHOWN
     assert text.endswith("; and 8 more")
     assert len(text) < 2000
+
+
+@pytest.mark.parametrize(("left", "budget"), [(100_000.0, 20_400.0), (1_300.0, 1_000.0), (10.0, 1.0)])
+def test_a_build_ends_before_its_job_does(tmp_path: Path, left: float, budget: float) -> None:
+    asked = request.Asked(benchmark="bench", databases="shop", framework="scripted", program=("x",))
+    work = candidate.Encode(
+        checked=request.check(asked, model.Policy()), data="data", directory="references", references=tmp_path,
+        clock=clock.SystemClock(), job_seconds=left,
+    )  # fmt: skip
+    assert work.bounded().policy.budget_seconds == budget
+
+
+def test_what_the_turn_knows_names_the_reason_unless_something_ended_it() -> None:
+    def reason(**end: Any) -> tuple[str, str]:
+        return decide.outcome_of_turn(sessions.TurnEnd(code="check-exists", **end))
+
+    assert reason(status="completed") == ("failed", "check-exists")
+    assert reason(status="failed", fault="agent-error") == ("failed", "check-exists")
+    assert reason(status="interrupted", fault="handoff") == ("handoff", "")
+    assert reason(status="failed", fault="authentication") == ("agent-never-ran", "authentication")
+
+
+def test_a_store_that_breaks_is_a_failed_build_with_its_reason(tmp_path: Path) -> None:
+    origin = Origin(tmp_path, ids={8})
+
+    def choose(*_: object, **__: object) -> Any:
+        raise OSError(28, "No space left on device")
+
+    session = Session(tmp_path / "one", origin, choose)
+    assert session.said == ("failed", "agent-error", "build-failed")
+    assert any("No space left on device" in text for text in session.log)
