@@ -55,6 +55,7 @@ RULES = (
     "klaud/recovery/decide_facts.py",
     "klaud/recovery/decide_leaks.py",
     "klaud/recovery/decide_plan.py",
+    "klaud/recovery/rules_archives.py",
     "klaud/recovery/rules_liveness.py",
     "klaud/recovery/rules_touch.py",
     "klaud/leases/rules_touch.py",

@@ -6,7 +6,8 @@ asked for dropped, numbers moved by one, booleans flipped, ``+ - * / | &`` and `
 calls, additions and ``continue`` left out, loops never entered, a returned value replaced by None.
 
 What is not, since nothing is decided by it: docstrings, annotations, constants outside of functions, and the texts of
-messages with the numbers in them (how many digits of an oid are shown).
+messages with the numbers in them (how many digits of an oid are shown). Nor is what the type checker shows to be
+unreachable (``assert_never``).
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ def _of_flow(node: ast.AST) -> Iterator[Callable[[], str]]:
             yield functools.partial(_set, node, "ifs", [], "filter dropped")
         case ast.match_case():
             yield from _of_case(node)
-        case ast.Expr(value=ast.Call() | ast.Yield() | ast.YieldFrom()):
+        case ast.Expr(value=ast.Call() | ast.Yield() | ast.YieldFrom()) if not _is_unreachable(node):
             yield functools.partial(_set, node, "value", ast.Constant(value=None), "statement left out")
         case ast.AugAssign():
             yield _other_operator(node)
@@ -215,11 +216,19 @@ def _of_compare(node: ast.Compare) -> Iterator[Callable[[], str]]:
 
 
 def _of_case(node: ast.match_case) -> Iterator[Callable[[], str]]:
-    if all(isinstance(statement, ast.Pass) for statement in node.body):
+    if all(isinstance(s, ast.Pass) or _is_unreachable(s) for s in node.body):
         return
     yield functools.partial(_set, node, "guard", ast.Constant(value=False), "case never taken")
     if node.guard is not None:
         yield functools.partial(_set, node, "guard", None, "guard dropped")
+
+
+def _is_unreachable(node: ast.AST) -> bool:
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))):
+            return True
+        case _:
+            return False
 
 
 def _set(node: ast.AST, field: str, value: object, what: str) -> str:

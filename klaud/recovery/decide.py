@@ -287,8 +287,10 @@ def row_12(f: Facts) -> Decided | None:
 def row_13(f: Facts) -> Decided | None:
     """Offer a continuation of a parked session whose runs are over, or whose files a person has approved."""
     ledger = f.case.ledger
-    parked = decide_cases.parked(ledger) if ledger is not None else None
-    if ledger is None or parked is None or f.gone is None or (f.pull is not None and not f.pull.open):
+    if ledger is None:
+        return None
+    parked = decide_cases.parked(ledger)
+    if parked is None or f.gone is None or (f.pull is not None and not f.pull.open):
         return None
     approval = parked.why == "approval"
     patience = f.policy.approval_sweeps if approval else f.policy.continue_sweeps

@@ -7,7 +7,7 @@ requests belong to the one that holds the claim, else to the newest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
@@ -284,6 +284,8 @@ class _Found:
                 self.change(key, wave, candidate, bad=f"{kind}: {thing.why}")
             case leases.Held():
                 self.change(key, wave, candidate, bad=f"the {kind}'s record is of another kind")
+            case _:
+                assert_never(thing)
 
 
 def _from_records(snapshot: leases.Snapshot) -> dict[str, model.Case]:

@@ -7,7 +7,7 @@ what was read with itself: where inputs contradict each other, nothing is writte
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, assert_never
 
 import msgspec
 
@@ -164,6 +164,8 @@ class Thinking:
                 leave = model.Leave(why=what, code="error")
                 state = f"not read: {what}"
                 return msgspec.structs.replace(verdict, row="1b", state=state, actions=(leave,), blocks=True)
+            case _:
+                assert_never(seen)
 
     def _still_unfinished(self, run_id: int) -> bool:
         run = self.index.by_id.get(run_id)
@@ -272,6 +274,8 @@ def _of_lease(case: model.Case, ref: str, oid: str, live: model.Liveness) -> mod
         case model.Zombie(run_id):
             action = model.Leave(why=f"run {run_id} is a zombie", code="in-hand", person="GitHub's support, or nobody")
             state = f"lease of a zombie: run {run_id}"
+        case _:
+            assert_never(live)
     return model.Verdict(case=case, row="lease", state=state, actions=(action,))
 
 

@@ -8,7 +8,7 @@ completed run that waits for a person's approval (``action_required``) is alive 
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from klaud.github import model as github
 from klaud.leases import model as leases
@@ -44,6 +44,8 @@ def of_run(run_id: int, sight: model.Sight, index: Index) -> model.Liveness:
             if run_id in zombies(sight):
                 return model.Zombie(run_id)
             return model.Alive(f"run {run_id} is {seen.status}")
+        case _:
+            assert_never(seen)
 
 
 def _of_missing(run_id: int, sight: model.Sight) -> model.Liveness:

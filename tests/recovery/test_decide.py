@@ -239,6 +239,7 @@ ROWS: list[tuple[str, str, decide_facts.Facts, str]] = [
     ("row_13", "continuations left", facts(case(ledger=ledger(*[AGAIN] * 4, PARK))),
      "13 continue leave:continued blocks waits"),
     ("row_13", "continuations used", facts(case(ledger=ledger(*[AGAIN] * 5, PARK))), ""),
+    ("row_13", "without a draft nobody is asked", facts(ASKED, **ASKING), "13 continue leave:continued blocks waits"),
     ("row_13", "nobody has approved", facts(ASKED, pull=DRAFT, **ASKING), "13 leave:waiting blocks waits"),
     ("row_13", "nobody approves", facts(ASKED, pull=DRAFT, counted={"13": POLICY.approval_sweeps}, **ASKING), ""),
     ("row_13", "approved late", facts(ASKED, pull=changed(DRAFT, labels=("run-it",)),
@@ -515,15 +516,15 @@ def test_a_tombstone_is_written_once(stone: str, has_branch: bool, has_claim: bo
 
 
 def test_an_archived_ledger_names_its_copy() -> None:
-    """By the session's key and the ledger's tip."""
-    decided = decide.row_20(facts(case(ledger=ledger()), aged(31)))
-    assert decided is not None
-    assert decided.actions == (
-        model.DeleteRef(
-            why="older than the retention of 30 days", ref="l", oid="o" * 40,
-            archive=names.RefNames("refs/klaud").archive("session", KEY, "o" * 40),
-        ),
-    )  # fmt: skip
+    """By the session's key and the ledger's tip; none is made that would be past its time at once."""
+    copy = names.RefNames("refs/klaud").archive("session", KEY, "o" * 40)
+    for days, why, archive in (
+        (31, "older than the retention of 30 days", copy),
+        (61, "older than two retentions of 30 days", ""),
+    ):
+        decided = decide.row_20(facts(case(ledger=ledger()), aged(days)))
+        assert decided is not None
+        assert decided.actions == (model.DeleteRef(why=why, ref="l", oid="o" * 40, archive=archive),)
 
 
 LATER = AT + datetime.timedelta(days=31)
@@ -587,7 +588,6 @@ def test_archive_copies_go_with_their_ledger() -> None:
     assert gone(other) == ["1"]
     assert gone(foreign) == ["1", "2"]
     assert gone(bad) == []
-    assert decide_cases.copies(case(), sight().snapshot, "refs/klaud") == {}
 
 
 def test_a_verdict_has_all_that_its_row_said() -> None:

@@ -247,6 +247,22 @@ def test_the_retention_is_over_when_both_clocks_say_so(
     assert aged(ours, githubs).is_old is old
 
 
+@pytest.mark.parametrize(
+    ("ours", "githubs", "past"),
+    [
+        (DAYS * 2 + SECOND, DAYS * 2 + SECOND, True),
+        (DAYS * 2, DAYS * 2 + SECOND, False),
+        (DAYS * 2 + SECOND, DAYS * 2, False),
+    ],
+)
+def test_a_copy_would_not_be_kept_after_two_retentions(
+    ours: datetime.timedelta, githubs: datetime.timedelta, past: bool
+) -> None:
+    """By both clocks again."""
+    found = aged(ours, githubs)
+    assert (found.is_past_keeping, found.is_old) == (past, True)
+
+
 def test_nothing_is_old_without_a_dated_record() -> None:
     """No ledger, or an empty one."""
     assert not aged(DAYS * 2, DAYS * 2, one=case()).is_old
