@@ -51,7 +51,7 @@ def variable(step: str) -> str:
 
 def is_of(step: str, name: str) -> bool:
     """Tell whether a file of that name is the step's to hand on."""
-    return "/" not in name and any(fnmatch.fnmatchcase(name, pattern) for pattern in STEPS[step])
+    return "/" not in name and name.isprintable() and any(fnmatch.fnmatchcase(name, pattern) for pattern in STEPS[step])
 
 
 def digests(folder: Path, step: str) -> dict[str, str]:
@@ -88,7 +88,7 @@ def check(folder: Path, environ: Mapping[str, str]) -> int:
         _hold(folder, name, step, digest)
     for name in _names(folder):
         if name not in wanted:
-            _refuse(f"{name} is in {folder}, and no step of this run handed it on")
+            _refuse(f"{ascii(name)[:100]} is in {folder}, and no step of this run handed it on")
     return len(wanted)
 
 
@@ -104,7 +104,7 @@ def _handed(step: str, text: str) -> dict[str, str]:
         _refuse(f"{variable(step)} is not a JSON object of names and digests")
     for name, digest in found.items():
         if not is_of(step, name):
-            _refuse(f"the step {step} handed on {name[:100]!r}, which is not its to hand on")
+            _refuse(f"the step {step} handed on {ascii(name)[:100]}, which is not its to hand on")
         if not _DIGEST.fullmatch(digest):
             _refuse(f"the step {step} handed on {name} without a SHA-256")
     return found

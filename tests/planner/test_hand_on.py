@@ -66,6 +66,15 @@ def added(folder: Path, _: dict[str, str]) -> None:
     (folder / f"candidate-{'0' * 16}-{'0' * 16}.json").write_bytes(b"{}")
 
 
+def shouting(folder: Path, _: dict[str, str]) -> None:
+    """A name that the runner would obey, if it were printed as it is."""
+    (folder / "x\n::add-path::.json").write_bytes(b"{}")
+
+
+def shouting_as_its_own(_: Path, environ: dict[str, str]) -> None:
+    environ["KLAUD_HANDED_PRODUCE"] = json.dumps({"producers-\n::add-path::.json": "0" * 64})
+
+
 def another_s(_: Path, environ: dict[str, str]) -> None:
     """A job that ran the repository's code claims to hand klaud's own review on."""
     environ["KLAUD_HANDED_PRODUCE"] = environ["KLAUD_HANDED_REVIEW"]
@@ -99,12 +108,14 @@ def nothing(_: Path, environ: dict[str, str]) -> None:
         (gone, r"review\.json, which the step review handed on, is not in"),
         (linked, r"review\.json is not a plain file"),
         (added, r"candidate-.*no step of this run handed it on"),
+        (shouting, r"'x\\n::add-path::\.json' is in"),
+        (shouting_as_its_own, r"'producers-\\n::add-path::\.json', which is not its"),
         (another_s, r"produce handed on '.*', which is not its to hand on"),
         (with_a_path, r"which is not its to hand on"),
         (no_digest, r"producers-b\.json without a SHA-256"),
         (no_json, r"KLAUD_HANDED_PRODUCE is not a JSON object"),
         (too_long, r"above the limit of"),
-        (nothing, r"producers-b\.json is in .*no step of this run handed it on"),
+        (nothing, r"'producers-b\.json' is in .*no step of this run handed it on"),
     ],
 )
 def test_everything_else_is_refused_with_what_is_wrong(
@@ -115,6 +126,7 @@ def test_everything_else_is_refused_with_what_is_wrong(
     with pytest.raises(errors.InputError, match=says) as caught:
         hand_on.check(tmp_path / "in", environ)
     assert "nothing was written" in caught.value.advice
+    assert "\n" not in str(caught.value)
 
 
 def test_on_a_laptop_nothing_was_handed_on_and_nothing_is_checked(tmp_path: Path) -> None:
