@@ -105,11 +105,17 @@ def _root(
     del version
 
 
+def plain(text: str) -> str:
+    """Return an error's words without what a terminal or the runner would obey: messages may quote what others wrote."""
+    lines = ["".join(char if char.isprintable() else "?" for char in line) for line in text.splitlines()]
+    return "\n".join(f"| {line}" if line.lstrip().startswith(("::", "##[")) else line for line in lines)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one verb and end the process with its exit status."""
     try:
         app(args=None if argv is None else list(argv))
     except errors.KlaudError as error:
-        typer.echo(f"klaud: {error}", err=True)
-        typer.echo(f"  -> {error.advice}", err=True)
+        typer.echo(f"klaud: {plain(str(error))}", err=True)
+        typer.echo(f"  -> {plain(error.advice)}", err=True)
         sys.exit(error.exit_status)

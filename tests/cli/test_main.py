@@ -79,3 +79,10 @@ def test_inside_actions_the_wave_is_run_and_attempt() -> None:
 def test_a_wrong_environment_is_named(change: dict[str, str], said: str) -> None:
     with pytest.raises(errors.InputError, match=said):
         live.place({**ENV, **change})
+
+
+def test_an_errors_words_are_obeyed_by_nobody() -> None:
+    """GitHub's runner takes leading blanks off before it looks for a command."""
+    text = "not readable: x\n  ::add-path::/tmp\r##[group]y\x1b[31m\u2028::stop-commands::z"
+    assert main.plain(text) == "not readable: x\n|   ::add-path::/tmp\n| ##[group]y?[31m\n| ::stop-commands::z"
+    assert main.plain("as it is: \u00fc \U0001f680") == "as it is: \u00fc \U0001f680"
