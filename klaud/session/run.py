@@ -246,7 +246,8 @@ class _Session:
         beats.start()
         self.world.journal.mark("turn", f"started {view.index}")
         try:
-            turn = self.craft.turn(
+            turn = transcript.warm_or_cold(
+                self.craft.turn,
                 frameworks.Ask(
                     sandbox=found,
                     work=place,
@@ -261,7 +262,7 @@ class _Session:
                     spent_microdollars=view.cost_microdollars,
                     finals=view.finals,
                     environ=self.host.environ,
-                )
+                ),
             )
             self.world.journal.mark("turn", f"{turn.status} {turn.fault}".strip())
             self._tell(plane, turn, view.index, began)

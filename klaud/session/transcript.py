@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from klaud.github import gateway as ports
-    from klaud.session import model, rules_redact, work
+    from klaud.session import frameworks, model, rules_redact, work
 
 ARTIFACT = "klaud-session-"
 """How the candidate workflow's artifact with what a session kept begins; the attempt follows."""
 ENTRIES = 50
 """Files in it: a session keeps a handful."""
+UNUSABLE = frozenset({"agent-error", "no-result", "empty-result", "crashed", "handshake", "entry-timeout", "silent"})
+"""Faults that a transcript may be the cause of, where nothing was said."""
 SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """The program's own session id, which names the file."""
 
@@ -125,6 +127,19 @@ class Keeper:
             self.log("transcript: it is of another session of the agent's: the agent starts cold")
             return None
         return raw
+
+
+def warm_or_cold(turn: Callable[[frameworks.Ask], model.TurnEnd], ask: frameworks.Ask) -> model.TurnEnd:
+    """Run a turn; where the program cannot take its old session up again, run it once more from the ledger alone.
+
+    Only before the model has said anything: from then on tools may have been used.
+    """
+    end = turn(ask)
+    said = end.usage.steps or end.usage.input_tokens or end.usage.output_tokens
+    if not ask.resume or end.fault not in UNUSABLE or said:
+        return end
+    ask.log(f"transcript: the agent could not go on from it ({end.fault}): it starts cold")
+    return turn(dataclasses.replace(ask, resume=""))
 
 
 def _last_run(ledger: leases.Ledger) -> int:

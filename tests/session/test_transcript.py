@@ -11,7 +11,7 @@ import pytest
 
 from klaud.github import model as hub
 from klaud.leases import model as leases
-from klaud.session import model, rules_redact, transcript
+from klaud.session import frameworks, model, rules_redact, transcript
 from tests.support import memory_gateway, memory_world, session_bench
 from tests.support.session_records import AT, HOLDER, started
 
@@ -152,3 +152,37 @@ def test_ids_and_places() -> None:
     assert transcript.dashed(PACKED[:-1]) == transcript.dashed("") == transcript.dashed("../" + PACKED) == ""
     place = transcript.place_in_home(Path("/srv/klaud_a.b/tree"), SESSION)
     assert place == f".claude/projects/-srv-klaud-a-b-tree/{SESSION}.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("resume", "first", "starts"),
+    [
+        (SESSION, model.TurnEnd(status="failed", fault="agent-error"), [SESSION, ""]),
+        (SESSION, model.TurnEnd(status="failed", fault="entry-timeout"), [SESSION, ""]),
+        (SESSION, model.TurnEnd(status="failed", fault="agent-error", usage=model.Usage(steps=1)), [SESSION]),
+        (SESSION, model.TurnEnd(status="failed", fault="agent-error", usage=model.Usage(input_tokens=9)), [SESSION]),
+        (SESSION, model.TurnEnd(status="interrupted", fault="handoff"), [SESSION]),
+        (SESSION, model.TurnEnd(status="failed", fault="budget"), [SESSION]),
+        (SESSION, model.TurnEnd(status="completed"), [SESSION]),
+        ("", model.TurnEnd(status="failed", fault="agent-error"), [""]),
+    ],
+)
+def test_a_transcript_that_the_program_cannot_use_costs_a_start_and_not_the_session(
+    resume: str, first: model.TurnEnd, starts: list[str]
+) -> None:
+    seen: list[str] = []
+
+    def turn(ask: frameworks.Ask) -> model.TurnEnd:
+        seen.append(ask.resume)
+        return first if len(seen) == 1 else model.TurnEnd(status="completed")
+
+    nothing: Any = None
+    log: list[str] = []
+    ask = frameworks.Ask(
+        sandbox=nothing, work=nothing, prompt="", tools=nothing, policy=model.Policy(), watch=lambda: "", log=log.append,
+        resume=resume,
+    )  # fmt: skip
+    end = transcript.warm_or_cold(turn, ask)
+    assert seen == starts
+    assert end == (first if len(starts) == 1 else model.TurnEnd(status="completed"))
+    assert len(log) == len(starts) - 1
