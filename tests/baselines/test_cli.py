@@ -119,6 +119,24 @@ def test_verify_holds_rows_against_a_matrix(folder: pathlib.Path) -> None:
     assert (status, "unmatched" in text, "decode_tp: row 4, matrix 8" in text) == (1, True, True)
 
 
+def test_verify_says_what_it_leaves_aside_and_what_it_cannot_read(folder: pathlib.Path) -> None:
+    text = (folder / "klaud.yml").read_text()
+    (folder / "klaud.yml").write_text(text.replace("rows.json}", "rows.json, only: {suite: [acme, acme-2]}}"))
+    rows = [*rows_of(ENTRIES["fast"]), *rows_of(ENTRIES["fast"], suite="other", decode_tp=1), {"model": "m1"}]
+    (folder / "rows.json").write_text(json.dumps(rows))
+    status, text = klaud("verify", "--rows", folder / "rows.json", "--matrix", folder / "matrix.json", "--family", FAST)
+    assert status == 0
+    assert "3 row(s) of another benchmark are left aside: suite other" in text
+    assert "row 6 hardware is missing" in text
+    assert "1 row(s) could not be read" in text
+
+
+def test_verify_of_a_bundle_of_another_version_says_so(folder: pathlib.Path) -> None:
+    (folder / "baseline.json").write_text('{"kind": "klaud-baseline", "version": 7}')
+    with pytest.raises(errors.InputError, match="it is of version 7, and this klaud reads version 1"):
+        klaud("verify", "--bundle", folder / "baseline.json")
+
+
 @pytest.mark.parametrize(
     "words", [[], ["--rows", "r"], ["--bundle", "b", "--rows", "r"], ["--rows", "r", "--matrix", "m"]]
 )
