@@ -243,7 +243,10 @@ def _translate_struct(info: inspect.StructType, data: dict[Any, Any], path: str,
     for key, value in data.items():
         if key not in fields:
             near = difflib.get_close_matches(str(key), list(fields), n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(fields)}"
+            hint = f"did you mean {near[0]!r}?" if near else ""
+            if not difflib.get_close_matches(str(key), near, cutoff=0.75):
+                # what is merely alike ("version" and "session") would lead a newcomer astray: all are told then
+                hint += f"{' ' if hint else ''}known here: {', '.join(fields)}"
             message = f"{where}: {_join(path, str(key))}: unknown key; {hint}"
             raise errors.InputError(message)
         result[fields[key].encode_name] = _translate(fields[key].type, value, _join(path, key), where)

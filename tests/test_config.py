@@ -66,6 +66,7 @@ def test_everything_has_a_default_except_sources_rows_generator_and_workflows() 
         ("zzzzzzz", 1, "zzzzzzz: unknown key; known here: bot, "),
         ("planner.open_drafts", 3, "planner.open_drafts: unknown key; did you mean 'open-drafts'?"),
         ("planner.capacity.uri", "x", "planner.capacity.uri: unknown key; did you mean 'url'?"),
+        ("version", 1, "version: unknown key; did you mean 'session'? known here: "),
         ("benchmarks.0.workflows.smok", "x", "benchmarks[0].workflows.smok: unknown key; did you mean 'smoke'?"),
         ("planner.candidates-per-wave", "four", "planner.candidates-per-wave: Expected `a whole number`, got `a text`"),
         ("planner.candidates-per-wave", -1, "planner.candidates-per-wave: Expected `a whole number` >= 0"),

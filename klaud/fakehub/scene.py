@@ -58,8 +58,10 @@ def load(path: Path) -> Scene:
     """Read and check a scene file, and build it once in thought: SceneError where it cannot be."""
     try:
         text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SceneError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise SceneError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SceneError(f"{path}: cannot be read: not UTF-8 (byte {error.start})") from error
     data = read(text, str(path))
     generate = data.get("generate")
     if generate:
