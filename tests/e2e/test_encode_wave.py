@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 pytest.importorskip("slayer", reason="the extra 'encoder' (motley-slayer) is not installed")
 
 from klaud import names
-from klaud.encoder import files, naming, validate
+from klaud.encoder import files, merge, naming, validate
 from tests.support import encoding
 
 if TYPE_CHECKING:
@@ -84,6 +85,17 @@ def test_a_reference_ends_as_a_validated_pull_request_and_holds_nothing(wave: tu
     ]
     uploaded = {"reference": "klaud-reference.bench.shop.sqlite", "reference-path": "klaud-references/bench/shop"}
     assert [one for one in told if one] == [uploaded]
+    (packed,) = [
+        artifact
+        for one in repository.runs.values()
+        for artifact in one.artifacts
+        if artifact.name == uploaded["reference"]
+    ]
+    with zipfile.ZipFile(packed.path) as archive:
+        archive.extractall(folder / "downloads" / packed.name)
+    taken = merge.read_upload(folder / "downloads" / packed.name)
+    assert isinstance(taken, merge.Upload), taken
+    assert (taken.key.database, dict(taken.tree)) == ("shop", tree)
 
 
 @pytest.mark.slow

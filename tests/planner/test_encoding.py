@@ -126,6 +126,12 @@ def test_what_the_command_line_refuses_a_wave_refuses_alike_and_makes_nothing(ch
     assert len(w.world(on, client="reader").store.snapshot().claims) == 1
 
 
+def test_broken_twin_a_wave_that_does_not_ask_the_validator_starts_a_wrong_request() -> None:
+    on = World()
+    made = msgspec.structs.replace(w.plan(), candidates=(candidate({"mode": "c-interact"}),))
+    assert run.select(w.world(on), w.given(made)).selection.decisions[0].selected
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
