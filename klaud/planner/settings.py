@@ -49,7 +49,7 @@ class Policy(session_model.Section, frozen=True, kw_only=True):
     candidates_per_wave: Count = 4
     """Candidates started in one wave: each occupies expensive runners for hours."""
     ramp: bool = False
-    """Start one candidate in the first wave after a change of klaud's configuration, and where none was started in 30 days."""
+    """One candidate in the first wave after a change of klaud's configuration, or where none was started in 30 days."""
     open_drafts: Count = 20
     """Open drafts of klaud at most: more than maintainers can look at helps nobody."""
     ready_unreviewed: Count = 10
