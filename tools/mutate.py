@@ -58,13 +58,17 @@ RULES = (
     "klaud/recovery/rules_archives.py",
     "klaud/recovery/rules_liveness.py",
     "klaud/recovery/rules_touch.py",
+    "klaud/leases/codec.py",
+    "klaud/leases/decide.py",
     "klaud/leases/rules_touch.py",
 )
 TESTS = (
     "tests/recovery/test_rules.py tests/recovery/test_decide.py tests/recovery/test_liveness.py "
     "tests/recovery/test_ledger_rules.py tests/recovery/test_case_rules.py tests/recovery/test_fact_rules.py "
     "tests/recovery/test_wanted_rules.py tests/recovery/test_plan_rules.py tests/recovery/test_stop_rules.py "
-    "tests/recovery/test_leak_rules.py tests/leases/test_touch_rules.py"
+    "tests/recovery/test_leak_rules.py tests/recovery/test_archive_rules.py "
+    "tests/leases/test_touch_rules.py tests/leases/test_decide.py "
+    "tests/leases/test_codec.py tests/leases/test_codec_rules.py"
 )
 """The pure tests: tables over records, no world, no process."""
 EQUIVALENT = ROOT / "tools" / "mutate_equivalent.toml"

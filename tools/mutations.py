@@ -6,7 +6,7 @@ asked for dropped, numbers moved by one, booleans flipped, ``+ - * / | &`` and `
 calls, additions and ``continue`` left out, loops never entered, a returned value replaced by None.
 
 What is not, since nothing is decided by it: docstrings, annotations, constants outside of functions, and the texts of
-messages with the numbers in them (how many digits of an oid are shown). Nor is what the type checker shows to be
+messages with what is formatted into them (how many digits of an oid are shown). Nor is what the type checker shows to be
 unreachable (``assert_never``).
 """
 
@@ -115,17 +115,16 @@ def _owners(tree: ast.Module) -> dict[int, tuple[str, int]]:
 
 
 def _behaviour(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Yield what belongs to a statement itself: no statement inside it, no annotation, no number in a text."""
-    waiting: list[tuple[ast.AST, bool]] = [(statement, False)]
+    """Yield what belongs to a statement itself: no statement inside it, no annotation, no text with what is in it."""
+    waiting: list[ast.AST] = [statement]
     while waiting:
-        node, in_text = waiting.pop()
-        if not (in_text and isinstance(node, ast.Constant)):
-            yield node
+        node = waiting.pop()
+        yield node
         skip = _annotations(node)
         waiting.extend(
-            (child, in_text or isinstance(node, ast.JoinedStr))
+            child
             for child in ast.iter_child_nodes(node)
-            if not isinstance(child, ast.stmt) and id(child) not in skip
+            if not isinstance(child, ast.stmt | ast.JoinedStr) and id(child) not in skip
         )
 
 

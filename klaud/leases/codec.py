@@ -106,7 +106,7 @@ def _verified(key: bytes, text: bytes, repository: str, ref: str, previous: str 
     if found is None or previous is None:
         return False
     body = text[: found.start()] + b"}"
-    return hmac.compare_digest(found[1].decode(), _sign(key, repository, ref, previous or None, body))
+    return hmac.compare_digest(found[1].decode(), _sign(key, repository, ref, previous, body))
 
 
 def _sign(key: bytes, repository: str, ref: str, previous: str | None, body: bytes) -> str:

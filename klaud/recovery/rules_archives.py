@@ -53,9 +53,9 @@ def window(archives: Mapping[str, str], ref_names: names.RefNames) -> tuple[Arch
     return tuple(sorted(found, key=_age)[:WINDOW])
 
 
-def _age(one: Archived) -> tuple[bool, int, str]:
+def _age(one: Archived) -> tuple[bool, tuple[int, ...], str]:
     run = one.wave.partition(".")[0]
-    return (not run.isdigit(), int(run) if run.isdigit() else 0, one.ref)
+    return (not run.isdigit(), (int(run),) if run.isdigit() else (), one.ref)
 
 
 def is_past(one: Archived, last: leases.LedgerRecord, sight: model.Sight, index: Index, policy: model.Policy) -> bool:
@@ -73,7 +73,7 @@ def verdict(one: Archived, last: leases.LedgerRecord, policy: model.Policy) -> m
     """Return what is done about a copy that is past its time: it goes, by compare-and-delete."""
     why = f"an archived ledger whose last record is older than {2 * policy.retention_days} days"
     return model.Verdict(
-        case=model.Case(key=f"archive/{one.key}", wave=one.wave, candidate=one.candidate, family="", fresh=False),
+        case=model.Case(key=f"archive/{one.key}", wave=one.wave, candidate=one.candidate, family=""),
         row="20",
         state=why,
         actions=(
