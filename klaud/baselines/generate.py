@@ -218,7 +218,7 @@ class _Piece:
         alone: set[str] = set()
         with self._all.finding_out(capability) as (known, finding):
             state = msgspec.structs.replace(known, alternative=min(known.alternative, self._commands - 1))
-            settled = False
+            settled = sure = False
             while pending:
                 one_each = asking.one_process(state) or settled or alone.issuperset(pending)
                 batch = list(pending) if one_each else pending[:1]
@@ -241,14 +241,16 @@ class _Piece:
                         self._all.learn(capability, then, lasting=then != state)
                         state = then
                     settled = True
+                    sure = sure or isinstance(result, answers.Made)
                     finding.close()
                     pending.remove(family)
                     found[family] = self._kept(family, result, then, keys[family])
                 if refused is not None:
                     state = answers.learned(state, refused)
-                    self._all.learn(capability, state, lasting=True)
-                    if state.alternative >= self._commands:
-                        self._all.learn(capability, commands.Known(), lasting=True)
+                    none_left = state.alternative >= self._commands
+                    if not sure:  # what made a matrix knows its arguments, whatever one family says afterwards
+                        self._all.learn(capability, commands.Known() if none_left else state, lasting=True)
+                    if none_left:
                         none = answers.Failed(code="generator-failed", error="it knows none of the configured commands")
                         found.update({family: self._kept(family, none, state, "") for family in pending})
                         return

@@ -357,6 +357,23 @@ def test_one_commit_finds_out_what_a_generator_knows_for_all(repository: Reposit
     assert {each.dropped for each in matrices(produced).values()} == {("--no-evals",)}
 
 
+def test_what_one_family_refuses_after_another_was_made_is_held_against_that_one_alone(
+    repository: Repository, box: sandbox.Sandbox, tmp_path: pathlib.Path
+) -> None:
+    body = "import sys\nif sys.argv[2] == 'b': sys.exit('Error: No such option: --no-evals')\nprint('[]')"
+    files, policy_ = script(body)
+    policy_ = OLD(policy_, generator=OLD(policy_.generator, optional_arguments=(NO_EVALS,)))
+    first = repository.commit(files)
+    second = repository.commit({"configs/all.json": '{"n": 2}'})
+    families = ("configs/all.json:a", "configs/all.json:b")
+    broken = [
+        each for each in made(policy_, repository, box, {first: families}, tmp_path).matrices if each.family[-1] == "b"
+    ]
+    assert [getattr(each, "error", "made") for each in broken] == ["exit status 1"]
+    again = made(policy_, repository, box, {second: families[:1]}, tmp_path)
+    assert (again.calls, matrices(again)[second, families[0]].dropped) == (1, ())
+
+
 def test_a_need_has_the_keys_under_which_its_matrices_are_kept(
     history: History, box: sandbox.Sandbox, tmp_path: pathlib.Path
 ) -> None:
