@@ -92,7 +92,9 @@ def draft(
         if encoded
         else "the full benchmark has covered every published point of the family at its head"
     )
-    opening = f"This draft was opened by klaud. It is marked ready only when {proof}; until then the next run may close it."
+    opening = (
+        f"This draft was opened by klaud. It is marked ready only when {proof}; until then the next run may close it."
+    )
     asks = (
         "The change has files that run. Nothing is started on it until somebody who may write here has looked at it and "
         f"set the label <b>{reports.escape(approval)}</b>."

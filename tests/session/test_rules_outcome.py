@@ -155,8 +155,12 @@ PARKED: list[tuple[dict[str, Any], Any, int, bool]] = [
     ({"finals": (final(conclusion="failure"),)}, "final-run", 1, True),
     ({"finals": (final(conclusion="failure"),)}, "final-run", 2, False),
     ({"pull": None, "finals": ()}, "smoke-run", 0, True),
-    ({"finals": (final(conclusion="failure"), final(2)), "evidence": rules_coverage.Wrong("not-covered")}, "final-run", 1,
-     False),
+    (
+        {"finals": (final(conclusion="failure"), final(2)), "evidence": rules_coverage.Wrong("not-covered")},
+        "final-run",
+        1,
+        False,
+    ),
     ({"pull": pull(labels=())}, "final-run", 1, False),
 ]
 
