@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from klaud.leases import model as leases
 from klaud.session import finish, model, rules_scope, run
 from tests.support import session_bench
@@ -45,3 +47,18 @@ def test_L67_a_push_that_needs_the_workflows_right_has_its_own_code(  # noqa: N8
         assert isinstance(memory.record, leases.FamilyMemory)
         attempt = memory.record.attempts[0]
         assert (attempt.blame, attempt.until) == ("permission", None)
+
+
+@pytest.mark.parametrize("holder", [7001, 7002])
+def test_L84_the_clean_up_of_a_run_that_never_got_the_claim_frees_nothing(  # noqa: N802 - the oddity's id
+    tmp_path: Path, holder: int
+) -> None:
+    """Whether the planner still holds it or another candidate run does: not its claim."""
+    tmp_path.chmod(0o755)
+    with session_bench.bench(tmp_path) as bench:
+        bench.world.add_run("klaud-candidate.yml", actor=bench.world.bot, run_id=holder, status="in_progress")
+        bench.claim(planner_run=holder)
+        before = bench.git.refs()
+        answer = run.finish_session(bench.host(7009), session_bench.WAVE, bench.candidate)
+        assert not isinstance(answer, finish.Settled)
+        assert bench.git.refs() == before
