@@ -348,3 +348,80 @@ def test_near_misses_are_explained_up_to_the_bound_and_counted_beyond_it() -> No
     reason = only(case.verdict())
     assert (reason.count, len(reason.examples)) == (30, model.MAX_EXAMPLES)
     assert all(each.differences for each in reason.examples)
+
+
+# -- one row alone: what the others cannot make up for
+
+
+@pytest.mark.parametrize(
+    ("published", "proven", "asked"),
+    [
+        (row(FIRST, 4), True, FAST),  # a point
+        (row(FIRST, 64), True, FAST),  # a sibling's point
+        (row(FIRST, 4, decode_tp=3), True, FAST),  # of either, as far as can be told
+        (row(FIRST, 4, decode_tp=3), False, FAST),
+        (row(FIRST, 4), False, FAST),
+    ],
+)
+def test_one_row_is_enough_to_rest_on_every_family_of_its_kind(
+    published: dict[str, Any], proven: bool, asked: str
+) -> None:
+    case = with_kin()
+    case.rows = [published]
+    if not proven:
+        case.runs["1000"] = model.Unproven(run_id=1000, why="run 1000 is gone")
+    _, one = judge(case)
+    assert one.relied(asked).families == {FAST, KIN}
+    assert one.relied(asked).rows == {case.decoded()[0].digest}
+
+
+def test_a_row_of_no_kind_at_a_commit_without_a_matrix_is_outside() -> None:
+    case = Case([*rows_of(ENTRIES["fast"]), row(FIRST, 4, model="m9", run=2000)])
+    case.runs["2000"] = model.Proof(run_id=2000, attempt=1, commit=OTHER, how="run")
+    case.commits[OTHER] = model.Trusted(commit=OTHER, how="listed")
+    for made in (
+        {},
+        {(OTHER, FAST): model.NotGenerated(commit=OTHER, family=FAST, code="generator-failed", error="x")},
+    ):
+        case.matrices.update(made)
+        verdicts, one = judge(case)
+        assert (verdicts[FAST].verdict, one.outside) == ("verified", 1)
+
+
+def test_the_bound_of_explained_rows_is_for_all_commits_together() -> None:
+    entry = {**FIRST, "conc": list(range(1, 16))}
+    case = Case(rows_of([entry], decode_tp=4) + rows_of([entry], decode_tp=2, run=2000))
+    case.runs["2000"] = model.Proof(run_id=2000, attempt=1, commit=OTHER, how="run")
+    case.commits[OTHER] = model.Trusted(commit=OTHER, how="listed")
+    case.matrices = {(commit, FAST): [entry] for commit in (PRODUCER, OTHER, TODAY)}
+    reason = only(case.verdict())
+    texts = [each.text for each in reason.examples]
+    assert (reason.count, len(texts)) == (30, model.MAX_EXAMPLES)
+    assert sum(": decode_tp: " in text for text in texts) == model.MAX_EXAMPLES
+
+
+def test_entries_that_differ_in_nothing_are_ambiguous_in_just_these_words() -> None:
+    case = Case(rows_of([FIRST])[:1])
+    case.matrices = {(commit, FAST): [FIRST, FIRST] for commit in (PRODUCER, TODAY)}
+    assert only(case.verdict()).examples[0].text.endswith(": entries 0 and 1 differ in nothing outside the identity")
+
+
+def test_a_reason_that_is_no_rows_names_none_and_counts_once() -> None:
+    case = Case(rows_of([FIRST]))
+    case.matrices[TODAY, FAST] = model.NotGenerated(commit=TODAY, family=FAST, code="generator-failed", error="x")
+    reason = only(case.verdict())
+    assert (reason.count, reason.examples[0].row, reason.examples[0].run_id) == (1, "", None)
+    drifted = Case([row(FIRST, 4, decode_tp=3)])
+    example = only(drifted.verdict()).examples[0]
+    assert (example.row, example.run_id) == (drifted.decoded()[0].digest, 1000)
+    plan = case.plan
+    assert only(decide.internal_error(plan, FAST, "KeyError")).count == 1
+    failed = decide.feed_failed(plan, [FAST, FAST], "feed-invalid", "no feed")
+    assert [only(verdict).count for verdict in failed.verdicts] == [1]
+
+
+def test_a_normalisation_is_what_its_name_says() -> None:
+    for name, text, expected in (
+        ("image", "a#b", "a/b"), ("runner", "cluster:x-y", "x"), ("lower", "A#b", "a#b"), ("", "A#b", "A#b"),
+    ):  # fmt: skip
+        assert identity.transform(name, text) == expected
