@@ -351,7 +351,9 @@ def _pieces(response: requests.Response, limit: int, name: str) -> Iterator[byte
         left -= len(piece)
         if left < 0:
             msg = f"{name}: more than the limit of {limit} bytes"
-            raise errors.ReadFailedError(msg, advice="Raise the limit, or make the artifact smaller.")
+            raise errors.ReadFailedError(
+                msg, advice="GitHub sends no such answer: check GITHUB_API_URL, then report it."
+            )
         yield piece
 
 

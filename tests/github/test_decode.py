@@ -283,6 +283,11 @@ def test_an_error_below_an_alias_is_trouble_even_where_rows_came() -> None:
     assert len(rows) == 1
     assert trouble is not None
     assert not trouble.missing
+    below = [{"message": "x", "path": ["repository", "n0", "timelineItems"]}]
+    body = json.dumps({"data": {"repository": {"n0": node()}}, "errors": below})
+    assert isinstance(
+        decode_graphql.pull_of_number(decode_graphql.answer(body, "repository"), "n0"), decode_graphql.Unread
+    )
 
 
 def test_a_missing_number_is_missing_only_where_the_host_says_so() -> None:

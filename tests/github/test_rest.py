@@ -235,6 +235,17 @@ def test_a_file_that_is_longer_than_told_is_bounded_all_the_same(
         hub.contents("f", "main", 5)
 
 
+def test_an_answer_is_read_up_to_its_limit(
+    server: loopback.Loopback, hub: rest.RestGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "BODY_LIMIT", 50)
+    server.reply(f"{RUNS}/9", said(wire.RUN))
+    with pytest.raises(errors.ReadFailedError, match="limit of 50 bytes") as caught:
+        hub.run(9)
+    assert "GITHUB_API_URL" in caught.value.advice
+    assert len(server.asked) == 1
+
+
 @pytest.mark.parametrize("label", ["", ".", ".."])
 def test_a_label_that_is_no_part_of_an_address_removes_nothing(
     server: loopback.Loopback, hub: rest.RestGateway, label: str
