@@ -1,7 +1,7 @@
 """Change one thing at a time in a pure file of rules and see whether the tests notice: a small mutation tool.
 
 Usage: python tools/mutate.py [--tests FILES] [--limit N] [--seed S] [--jobs J] [--quiet] [FILE...]
-Without files: recovery's rules, against the pure tests of recovery and leases. For one file with its own tests:
+Without files: the rules of recovery and leases, against their pure tests (minutes). For one file with its own tests:
 
     python tools/mutate.py --tests "tests/recovery/test_leak_rules.py" klaud/recovery/decide_leaks.py
 

@@ -1,4 +1,4 @@
-"""Small rules over records: what fits where, who holds, what a ledger says. Pure."""
+"""Small rules over records: what fits where, what is a ledger, who holds. Pure."""
 
 from __future__ import annotations
 
@@ -76,30 +76,3 @@ def holder(claim: model.Claim) -> model.Holder | None:
     if claim.holder is not None:
         return claim.holder
     return claim.parked.by if claim.parked is not None else None
-
-
-def outcome(ledger: model.Ledger) -> model.Outcome | None:
-    """Return the terminal record of a ledger: the newest outcome, or None while there is none."""
-    return next((record for record in reversed(ledger.records) if isinstance(record, model.Outcome)), None)
-
-
-def next_seq(ledger: model.Ledger) -> int:
-    """Return the sequence number of the next intent."""
-    return 1 + max((record.seq for record in ledger.records if isinstance(record, model.Intent)), default=-1)
-
-
-def open_intents(ledger: model.Ledger) -> tuple[model.Intent, ...]:
-    """Return the intents whose effect is not settled: no record of what became of them, or only an unclear one."""
-    settled = {r.seq for r in ledger.records if isinstance(r, model.Effected) and r.result != "unclear"}
-    return tuple(r for r in ledger.records if isinstance(r, model.Intent) and r.seq not in settled)
-
-
-def pending(ledger: model.Ledger) -> tuple[model.Effect, ...]:
-    """Return the clean-up effects that the outcome named and no later record says are over, in order."""
-    ends = [at for at, record in enumerate(ledger.records) if isinstance(record, model.Outcome)]
-    end = outcome(ledger)
-    if end is None:
-        return ()
-    after = ledger.records[ends[-1] + 1 :]
-    over = {r.effect for r in after if isinstance(r, model.Effected) and r.result != "unclear"}
-    return tuple(effect for effect in end.pending if effect not in over)

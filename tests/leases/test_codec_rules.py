@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from klaud.leases import codec, decide, model
+from klaud.leases import codec, model
 from tests.support import records
 
 KEY = b"made-up key"
@@ -93,11 +93,3 @@ def test_a_record_of_the_forerunner(text: bytes, found: int | str) -> None:
         assert read == model.Forerunner(REF, OID, "claim", found)
     else:
         assert read == codec.Bad(found)
-
-
-def test_what_an_older_outcome_left_is_history() -> None:
-    """What was done before the newest outcome does not settle it."""
-    end = model.Outcome(at=records.AT, outcome="failed", pending=("close-draft",))
-    done = model.Effected(at=records.AT, seq=0, effect="close-draft", result="done")
-    found = model.Ledger(records.LEDGER, OID, (records.started(), end, done, end))
-    assert decide.pending(found) == ("close-draft",)

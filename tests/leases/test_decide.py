@@ -1,4 +1,4 @@
-"""What fits where, and what a ledger says."""
+"""What fits where, what is a ledger, and who holds."""
 
 from __future__ import annotations
 
@@ -86,36 +86,3 @@ def test_who_holds_a_claim() -> None:
     assert decide.holder(records.claim()) == records.ME
     assert decide.holder(records.claim(holder=None, parked=model.ParkedHolder(on=(), by=records.ME))) == records.ME
     assert decide.holder(records.claim(holder=None)) is None
-
-
-def test_the_newest_outcome_ends_a_ledger() -> None:
-    assert decide.outcome(ledger()) is None
-    one, two = records.outcome(), records.outcome(outcome="failed")
-    assert decide.outcome(ledger(one, records.intent(0), two)) is two
-
-
-def test_intents_are_numbered_on_and_open_until_settled() -> None:
-    assert decide.next_seq(ledger()) == 0
-    book = ledger(
-        records.intent(0),
-        records.effected(0),
-        records.intent(1),
-        records.effected(1, result="unclear"),
-        records.intent(2),
-    )
-    assert decide.next_seq(book) == 3
-    assert [intent.seq for intent in decide.open_intents(book)] == [1, 2]
-
-
-def test_pending_is_what_the_outcome_named_and_nothing_settled_since() -> None:
-    end = records.outcome(pending=("comment", "close-draft", "release-claim"))
-    before = (records.intent(0, "comment"), records.effected(0, "comment"))
-    assert decide.pending(ledger(*before)) == ()
-    assert decide.pending(ledger(*before, end)) == end.pending
-    after = (
-        records.intent(1, "comment"),
-        records.effected(1, "comment"),
-        records.effected(2, "close-draft", "unclear"),
-    )
-    assert decide.pending(ledger(end, *after)) == ("close-draft", "release-claim")
-    assert decide.pending(ledger(end, *after, records.effected(3, "release-claim", "refused"))) == ("close-draft",)
