@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from klaud.baselines import sandbox, settings
-from tests.support import benchmarks
+from tests.support import benchmarks, generating
 
 if TYPE_CHECKING:
     import pathlib
+
+    from klaud.baselines import model
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +29,10 @@ def repository(tmp_path: pathlib.Path) -> benchmarks.Repository:
 def box() -> sandbox.Sandbox:
     """The strongest sandbox that this host grants, with the default bounds."""
     return sandbox.Sandbox(settings.Bounds(seconds=20))
+
+
+@pytest.fixture(scope="session")
+def periods(history: benchmarks.History, box: sandbox.Sandbox) -> model.Produced:
+    """Both families of each period, a process each."""
+    needs = dict.fromkeys((history.flat, history.without, history.with_option), generating.BOTH)
+    return generating.made(benchmarks.policy(), history, box, needs)
