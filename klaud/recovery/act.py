@@ -31,6 +31,9 @@ READ_SINGLY = 3
 RESTORE_REQUESTS = 2
 """Requests to reopen one draft."""
 
+REOPEN_TRIES = 2
+"""Times a draft that a person acted on is reopened in one sweep: once more where the first is seen to have had no effect."""
+
 CHECKED_TOGETHER = 40
 """Drafts that are read again in one request."""
 
@@ -397,11 +400,9 @@ class Actor:
         if detail is not None and not self._closed_by_us(detail):
             return
         try:
-            self._gateway.reopen_pull(close.number)
-        except errors.UnclearWriteError:
-            seen = self._details([close.number]).get(close.number)
-            if not isinstance(seen, github.PullDetail) or not seen.pull.open:
-                self.red.append(f"pull request {close.number} must be reopened by hand: {why}")
+            if not self._reopened(close.number):
+                hand.keep_lease = True  # the next sweep looks again, and reopens
+                self.red.append(f"pull request {close.number} is not seen to be open again: {why}")
                 return
         except errors.RefusedWriteError as error:
             self.red.append(f"pull request {close.number} must be reopened by hand ({error}): {why}")
@@ -409,6 +410,22 @@ class Actor:
         hand.undone = True
         hand.closed = False
         hand.did("close-draft", "undone", f"reopened pull request {close.number}", number=close.number)
+
+    def _reopened(self, number: int) -> bool:
+        """Reopen a pull request; an unclear answer is read back, and asked for once more where it is seen closed."""
+        for _ in range(REOPEN_TRIES):
+            try:
+                self._gateway.reopen_pull(number)
+            except errors.UnclearWriteError:
+                self._clock.sleep(self._policy.own_write_seconds)
+                seen = self._details([number]).get(number)
+                if not isinstance(seen, github.PullDetail):
+                    return False
+                if seen.pull.open:
+                    return True
+            else:
+                return True
+        return False
 
     def _closed_by_us(self, detail: github.PullDetail) -> bool:
         closed = [e for e in detail.timeline.items if e.kind == "closed"]
