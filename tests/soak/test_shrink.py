@@ -204,5 +204,5 @@ def test_an_incident_that_shows_only_at_rest_is_shrunk_too(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("seed", [7_004_858])
 def test_a_world_that_once_broke_a_promise_is_whole(seed: int) -> None:
-    """7004858: a person acted before the closing, and reopening got no clear answer: the draft stayed closed till the next."""
+    """7004858: a person acted before the closing, reopening got no clear answer, and the draft stayed closed."""
     assert soak.one(seed).wrong == []
