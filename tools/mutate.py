@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pytest
 
@@ -210,7 +210,12 @@ def passes(item: pytest.Item) -> bool:
     return not any(r.failed for r in reports)
 
 
-def _fork(mutant: mutations.Mutant, items: Iterable[pytest.Item], seconds: float) -> int:
+def _fork(
+    mutant: mutations.Mutant,
+    items: Iterable[pytest.Item],
+    seconds: float,
+    place: Callable[[mutations.Mutant], None] | None = None,
+) -> int:
     sys.stdout.flush()
     child = os.fork()
     if child:
@@ -220,7 +225,7 @@ def _fork(mutant: mutations.Mutant, items: Iterable[pytest.Item], seconds: float
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         _bound_memory()
-        put_in_place(mutant)
+        (place or put_in_place)(mutant)
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             status = KILLED
             status = SURVIVED if all(passes(item) for item in items) else KILLED

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,39 @@ def test_what_counts_as_killed() -> None:
     assert (one.mutants, one.killed, one.timeouts, one.equivalent) == (5, 2, 1, 1)
     assert [(m.line, why) for m, why in one.survivors] == [(4, "every test passes"), (5, "no test reaches it")]
     assert one.share == 2 / 4
+
+
+def test_how_a_mutants_process_ends() -> None:
+    """By its CPU limit or the tool's last word is late, any other signal a kill; what could not be tried ends the run."""
+    mutate = tool("mutate")
+    plugin = mutate.Plugin([], 1)
+    ends = {signal.SIGPROF: "timed out", signal.SIGKILL: "timed out", signal.SIGSEGV: "killed",
+            mutate.KILLED << 8: "killed", mutate.SURVIVED << 8: "every test passes"}  # fmt: skip
+    for status, end in ends.items():
+        assert (plugin._end(mutant(1), status), plugin.broken) == (end, "")
+    for status in (mutate.BROKEN << 8, 1 << 8):
+        plugin.broken = ""
+        assert plugin._end(mutant(1), status) == "broken"
+        assert "could not be put in place" in plugin.broken
+
+
+HANGS = """
+import os, signal, sys
+sys.path.insert(0, {tools!r})
+import mutate
+def spin(mutant):
+    while True:
+        pass
+_, status = os.waitpid(mutate._fork(None, (), 0.05, place=spin), 0)
+print(signal.Signals(os.WTERMSIG(status)).name)
+"""
+
+
+def test_a_mutant_that_hangs_is_ended_by_its_cpu() -> None:
+    """A loop without an end takes its limit and no more (in a process of its own, since it forks)."""
+    code = HANGS.format(tools=str(TOOL.parent))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "SIGPROF\n"
 
 
 def test_a_list_of_equals_goes_stale_loudly(tmp_path: Path) -> None:
