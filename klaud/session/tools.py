@@ -302,10 +302,10 @@ class Desk:
         if approval is not None:
             return approval
         marker = f"{names.run_marker(self._brief.wave, self._brief.candidate)} {view.next_seq}"
+        known = self._run_ids(workflow, view.head, "workflow_dispatch")
         intent = self._book.intend(
             "dispatch-smoke", ref=self._ref, marker=marker, retry="" if asked.retry == "none" else asked.retry
         )
-        known = self._run_ids(workflow, view.head, "workflow_dispatch")
         run_id: int | None = None
         result: Literal["done", "found", "unclear"] = "done"
         try:
@@ -424,7 +424,11 @@ class Desk:
             self._book.effected(intent, "found", number=number)
 
     def _run_ids(self, workflow: str, head: str, event: str) -> frozenset[int]:
+        """Return the runs that are there before one is started: the one that is not among them afterwards is ours."""
         listing = self._gateway.runs(workflow=workflow, head_sha=head, event=event)
+        if not listing.complete:
+            message = f"the runs of {workflow} for {head} could not all be listed: {listing.why_not}"
+            raise errors.RetryLaterError(message)
         return frozenset(run.id for run in listing.items)
 
     def _new_run(self, workflow: str, head: str, event: str, known: frozenset[int]) -> int | None:

@@ -282,6 +282,23 @@ def test_killed_at_every_call_recovery_settles_it_and_nothing_happens_twice(tmp_
     assert seen == ({"validated"} if spoil is Spoil.LOSE else {"validated", "cleaned up"}), seen
 
 
+@pytest.mark.parametrize("spoil", [None, Spoil.SHORT])
+def test_no_run_is_started_where_the_ones_before_it_are_not_all_listed(tmp_path: Path, spoil: Spoil | None) -> None:
+    """Else an older run could be taken for the new one; without the fault the same calls do start runs."""
+    session = fresh(tmp_path)
+    session.scene.world.rules.append(lambda call: spoil if call.name == "runs" else None)
+    said = dict(zip([name for name, _ in CALLS], session.work_through(), strict=True))
+    started = {name: session.writes(name) for name in ("dispatch", "add_labels")}
+    intents = [one for one in session.ledger_records() if isinstance(one, leases.Intent)]
+    kinds = {one.effect for one in intents} & {"dispatch-smoke", "start-final-run"}
+    if spoil is None:
+        assert (said["dispatch_smoke"], said["start_final_run"], set(started.values())) == ("done", "done", {1})
+        assert len(kinds) == 2
+    else:
+        assert (said["dispatch_smoke"], said["start_final_run"], set(started.values())) == ("unclear", "unclear", {0})
+        assert kinds == set(), "nothing was meant to be done that was not done"
+
+
 class Unfenced(ledger.Book):
     """The broken twin: it pushes the branch alone and never looks at the claim."""
 
