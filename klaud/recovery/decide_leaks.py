@@ -24,6 +24,11 @@ OWNED_BRANCH: frozenset[str] = frozenset({"1b", "2", "3", "4", "5", "6", "8", "9
 OWNED_CLAIM: frozenset[str] = frozenset({"1b", "4", "5", "9", "12", "13"})
 """Rows in which a claim may stand: its session is alive, waited for, or could not be read."""
 
+MAX_COUNTS = 300
+MAX_ZOMBIES = 1000
+"""What one record may remember, so that it stays below its 64 KiB. Past them the sessions seen fewest times
+and the oldest runs are forgotten: such a session is only given up later, such a run is only proven dead anew."""
+
 
 class After(msgspec.Struct, frozen=True, kw_only=True):
     """One session after the sweep: its verdict, and which of its refs and drafts are still there."""
@@ -98,7 +103,9 @@ def remembered(
     before: leases.Observed | None, plan: model.Plan, zombies: Iterable[int], *, above: bool, recent: bool
 ) -> tuple[tuple[int, ...], tuple[leases.Count, ...], int]:
     """Return what the next sweep must know: zombies, counts, and sweeps in a row above the limits."""
-    dead = tuple(sorted({*plan.zombies, *zombies}))
+    dead = tuple(sorted({*plan.zombies, *zombies})[-MAX_ZOMBIES:])
+    longest = set(sorted(plan.counts, key=lambda one: (-one.sweeps, one.session, one.row))[:MAX_COUNTS])
+    kept = tuple(one for one in plan.counts if one in longest)
     was = before.leaks_over if before is not None else 0
     over_for = 0 if not above else (was if recent and was else was + 1)
-    return dead, plan.counts, over_for
+    return dead, kept, over_for

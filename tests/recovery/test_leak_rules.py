@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from klaud.leases import codec
 from klaud.leases import model as leases
 from klaud.recovery import decide_leaks, model
 from tests.support.memory_cases import AT, CANDIDATE, POLICY, case, claim, draft, held, holder, ledger
@@ -183,3 +184,17 @@ def test_sweeps_above_the_limits_in_a_row(was: int | None, above: bool, recent: 
     plan = model.Plan(verdicts=(), zombies=(5, 3), counts=counts)
     found = decide_leaks.remembered(before, plan, [4, 5], above=above, recent=recent)
     assert found == ((3, 4, 5), counts, now)
+
+
+def test_what_is_remembered_fits_into_a_record_and_what_waits_longest_stays() -> None:
+    widest = 9_999_999_999_999_999_999
+    sessions = [f"{widest}.99-{'f' * 16}-{number:016x}" for number in range(decide_leaks.MAX_COUNTS + 1)]
+    counts = tuple(leases.Count(session=one, row="15b", sweeps=2 + index % 2) for index, one in enumerate(sessions))
+    zombies = tuple(range(widest - decide_leaks.MAX_ZOMBIES, widest + 1))
+    plan = model.Plan(verdicts=(), zombies=zombies, counts=counts)
+    dead, kept, _ = decide_leaks.remembered(None, plan, (), above=False, recent=False)
+    assert dead == zombies[1:]
+    assert kept == counts[:-1], "the last of those seen twice is forgotten"
+    record = leases.Observed(at=AT, zombies=dead, counts=kept, leaks_over=99)
+    ref = "refs/klaud/observed"
+    assert len(codec.encode(record, repository="acme/bench", ref=ref, previous="0" * 40, key=b"k" * 32)) < codec.LIMIT
