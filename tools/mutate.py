@@ -63,7 +63,8 @@ RULES = (
     "klaud/leases/rules_touch.py",
 )
 TESTS = (
-    "tests/recovery/test_rules.py tests/recovery/test_decide.py tests/recovery/test_liveness.py "
+    "tests/recovery/test_rules.py tests/recovery/test_decide.py tests/recovery/test_decide_actions.py "
+    "tests/recovery/test_liveness.py "
     "tests/recovery/test_ledger_rules.py tests/recovery/test_case_rules.py tests/recovery/test_fact_rules.py "
     "tests/recovery/test_wanted_rules.py tests/recovery/test_plan_rules.py tests/recovery/test_stop_rules.py "
     "tests/recovery/test_leak_rules.py tests/recovery/test_archive_rules.py "

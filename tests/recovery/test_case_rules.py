@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,7 +10,7 @@ import pytest
 from klaud import names
 from klaud.github import model as github
 from klaud.leases import model as leases
-from klaud.recovery import decide_cases, model
+from klaud.recovery import model
 from tests.support.memory_cases import (
     AT,
     CANDIDATE,
@@ -19,58 +18,36 @@ from tests.support.memory_cases import (
     GOING,
     HEAD,
     KEY,
-    SETTING,
     SMOKE,
     case,
     claim,
     draft,
-    held,
     holder,
     ledger,
     listing,
     run,
     sight,
 )  # fmt: skip
-from tests.support.memory_scenes import Scene
+from tests.support.memory_sessions import (
+    ALICE,
+    BAD,
+    BRANCH,
+    CLAIM_REF,
+    FAMILY_TEXT,
+    LATER,
+    LEASE,
+    LEASE_REF,
+    NEWER,
+    ODD,
+    SECOND,
+    SESSION_REF,
+    known,
+    only,
+)  # fmt: skip
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Mapping
-
-ALICE = github.Account(id=101, login="alice")
-FAMILY_TEXT = "configs/m.yaml:key"
-SECOND = FAMILY + "-" + "0" * 15 + "c"
-"""Another candidate of the same family."""
-CLAIM_REF = f"refs/klaud/claims/{FAMILY}"
-SESSION_REF = f"refs/klaud/sessions/{KEY}"
-LEASE_REF = f"refs/klaud/leases/{KEY}"
-LEASE = held(leases.Lease(at=AT, wave="50.1", candidate=CANDIDATE, holder=holder(40)), LEASE_REF)
-BAD = leases.Quarantined("r", "o" * 40, "not JSON")
-NEWER = leases.Newer("r", "o" * 40, 7)
-ODD = held(leases.Observed(at=AT))
-"""A record that belongs to neither claim, ledger nor lease."""
-BRANCH = names.branch(CANDIDATE)
-LATER = AT + datetime.timedelta(hours=1)
-MARKED = {"display_title": f"klaud candidate [klaud {KEY}]", "head_branch": "main"}
-
-
-def snapshot(**fields: Any) -> leases.Snapshot:
-    """Return the refs of an empty repository, but for what is given."""
-    return msgspec.structs.replace(Scene(outside=True).snapshot(), **fields)
-
-
-def known(seen: model.Sight | None = None, **refs: Any) -> dict[str, model.Case]:
-    """Return every session that these refs (and what else was seen) show, by key."""
-    seen = msgspec.structs.replace(seen or sight(), snapshot=snapshot(**refs))
-    found = decide_cases.cases(seen, decide_cases.Index.of_sight(seen, SETTING))
-    assert [c.key for c in found] == sorted(c.key for c in found)
-    return {c.key: c for c in found}
-
-
-def only(seen: model.Sight | None = None, **refs: Any) -> model.Case:
-    """Return the one session that these refs show."""
-    (found,) = known(seen, **refs).values()
-    return found
-
 
 START = ledger().records[0]
 AGAIN = leases.Continued(at=AT, wave="50.1", holder=holder(61))
