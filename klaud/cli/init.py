@@ -73,7 +73,7 @@ def files(root: Path, cron: str) -> dict[str, str]:
     """Return the files that init writes, by path; the workflows' names are those of the configuration where it is there."""
     from klaud.planner import rules_schedule
 
-    if rules_schedule.parse(cron) is None or not cron.isascii() or "\n" in cron or '"' in cron:
+    if not rules_schedule.usable(cron):
         message = f"--cron {cron!r} is not a cron expression of five fields"
         raise errors.InputError(message)
     found = {CONFIG: template("klaud.yml")}

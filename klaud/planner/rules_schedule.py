@@ -8,12 +8,14 @@ the newest slot at or before its start; GitHub's times are UTC.
 from __future__ import annotations
 
 import datetime
+import itertools
+import re
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+import cronsim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
 LATE_SECONDS = 3600
 """A start so long after its slot is worth a word: GitHub's usual delay is some minutes."""
@@ -24,67 +26,21 @@ SLOTS = 12
 WINDOW_DAYS = 8
 """Days looked back at, at most: one slot of a weekly schedule."""
 
-_FIELDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+_PART = r"(?:\*|\d{1,2}|[A-Za-z]{3})(?:-(?:\d{1,2}|[A-Za-z]{3}))?(?:/\d{1,2})?"
+_FIELD = rf"{_PART}(?:,{_PART})*"
+GRAMMAR = re.compile(rf"{_FIELD}(?: +{_FIELD}){{4}}")
+"""Five fields, as GitHub takes them. Cron programs know more (seconds, ``L``, ``#``), and so does the library."""
 
 
-class Cron(msgspec.Struct, frozen=True):
-    """One expression: the minutes, hours, days, months and weekdays (0 is Sunday) that it names."""
-
-    minutes: frozenset[int]
-    hours: frozenset[int]
-    days: frozenset[int]
-    months: frozenset[int]
-    weekdays: frozenset[int]
-    any_day: bool
-    any_weekday: bool
-
-    def names(self, day: datetime.date) -> bool:
-        """Tell whether a day has slots: where both kinds of day are restricted, either is enough (as cron has it)."""
-        if day.month not in self.months:
-            return False
-        by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
-        if self.any_day or self.any_weekday:
-            return by_date and by_weekday
-        return by_date or by_weekday
-
-
-def parse(text: str) -> Cron | None:
-    """Return a cron expression of five fields, None where it is none."""
-    fields = text.split()
-    if len(fields) != len(_FIELDS):
-        return None
-    sets = []
-    for field, (low, high), words in zip(fields, _FIELDS, ((), (), (), _MONTHS, _DAYS), strict=True):
-        found = _field(field.lower(), low, high, words)
-        if not found:
-            return None
-        sets.append(frozenset(found))
-    minutes, hours, days, months, weekdays = sets
-    return Cron(
-        minutes, hours, days, months, frozenset(day % 7 for day in weekdays), fields[2][0] == "*", fields[4][0] == "*"
-    )
-
-
-def _field(text: str, low: int, high: int, words: Sequence[str]) -> set[int]:
-    found: set[int] = set()
-    for part in text.split(","):
-        span, _, step = part.partition("/")
-        begin, dash, end = span.partition("-")
-        first = low if span == "*" else _number(begin, words, low)
-        last = high if span == "*" or (step and not dash) else _number(end, words, low) if dash else first
-        every = _number(step, (), 0) if step else 1
-        if first is None or last is None or not every or not low <= first <= last <= high:
-            return set()
-        found.update(range(first, last + 1, every))
-    return found
-
-
-def _number(text: str, words: Sequence[str], low: int) -> int | None:
-    if text in words:
-        return words.index(text) + low
-    return int(text) if text.isascii() and text.isdigit() else None
+def usable(expression: str) -> bool:
+    """Tell whether GitHub would take an expression, and it ever comes true."""
+    if not GRAMMAR.fullmatch(expression):
+        return False
+    try:
+        cronsim.CronSim(expression, datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC))
+    except cronsim.CronSimError:
+        return False
+    return True
 
 
 def crons_of(workflow: Any) -> tuple[str, ...]:
@@ -95,23 +51,19 @@ def crons_of(workflow: Any) -> tuple[str, ...]:
     return tuple(str(row["cron"]) for row in rows if isinstance(row, dict) and "cron" in row)
 
 
-def slots(crons: Iterable[Cron], since: datetime.datetime, until: datetime.datetime) -> Iterator[datetime.datetime]:
-    """Yield the slots after ``since`` up to ``until``, oldest first, each once."""
-    wanted = tuple(crons)
-    day = since.date()
-    while day <= until.date():
-        times = sorted({(h, m) for cron in wanted if cron.names(day) for h in cron.hours for m in cron.minutes})
-        for hour, minute in times:
-            at = datetime.datetime.combine(day, datetime.time(hour, minute), datetime.UTC)
-            if since < at <= until:
-                yield at
-        day += datetime.timedelta(days=1)
+def slots(
+    expressions: Iterable[str], since: datetime.datetime, until: datetime.datetime
+) -> tuple[datetime.datetime, ...]:
+    """Return the slots after ``since`` up to ``until``, oldest first, each once; an unusable expression has none."""
+    found: set[datetime.datetime] = set()
+    for expression in filter(usable, expressions):
+        found.update(itertools.takewhile(lambda slot: slot <= until, cronsim.CronSim(expression, since)))
+    return tuple(sorted(found))
 
 
 def slot_of(expressions: Sequence[str], at: datetime.datetime) -> datetime.datetime | None:
     """Return the slot that a run started at ``at`` stands for, None where the expressions name none in the window."""
-    crons = [cron for text in expressions if (cron := parse(text)) is not None]
-    return max(slots(crons, at - datetime.timedelta(days=WINDOW_DAYS), at), default=None)
+    return max(slots(expressions, at - datetime.timedelta(days=WINDOW_DAYS), at), default=None)
 
 
 def late(expressions: Sequence[str], at: datetime.datetime) -> str:
@@ -131,12 +83,11 @@ def oddities(
     ``started``: when the runs that the schedule started were made. Judged are the last ``SLOTS`` slots since the first of
     them; a slot younger than ``LATE_SECONDS`` may still get its run.
     """
-    crons = [cron for text in expressions if (cron := parse(text)) is not None]
-    if not crons or not started:
+    if not any(map(usable, expressions)) or not started:
         return ()
     begin = max(min(started), now - datetime.timedelta(days=WINDOW_DAYS))
     first = (slot_of(expressions, begin) or begin) - datetime.timedelta(seconds=1)
-    judged = list(slots(crons, first, now))[-SLOTS:]
+    judged = slots(expressions, first, now)[-SLOTS:]
     runs: dict[datetime.datetime, int] = dict.fromkeys(judged, 0)
     found = []
     for at in sorted(started):

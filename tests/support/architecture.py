@@ -90,7 +90,7 @@ PURE_IMPORTS = frozenset(
         "decimal", "difflib", "enum", "fnmatch", "functools", "hashlib", "heapq", "hmac", "html", "ipaddress", "itertools",
         "json", "marshal", "math", "operator", "posixpath", "re", "statistics", "string", "textwrap", "types", "typing",
         "unicodedata", "urllib.parse",
-        "msgspec", "jiter", "graphlib",
+        "msgspec", "jiter", "graphlib", "cronsim",
     }
 )  # fmt: skip
 
