@@ -130,7 +130,10 @@ class Runner:
                 conclusion = "cancelled" if active.cancelled.is_set() or active.lost else "skipped"
                 self._finish(job, conclusion)
             else:
-                self._one(active, repository=repository, handler=handler, spec=spec, job=job, scope=scope)
+                cancelled = threading.Event() if status["cancelled"] else active.cancelled
+                self._one(
+                    active, repository=repository, handler=handler, spec=spec, job=job, scope=scope, cancelled=cancelled
+                )
             results[spec.key] = job.conclusion or "failure"
             needs[spec.key] = {"result": results[spec.key], "outputs": job.outputs}
         if active.lost:
@@ -162,7 +165,9 @@ class Runner:
         spec: JobSpec,
         job: Job,
         scope: Mapping[str, Any],
+        cancelled: threading.Event,
     ) -> None:
+        """Do one job. ``cancelled``: the run's own event, but for a clean-up job, which is not cancelled again."""
         hub, run = self._hub, active.run
         work = _work(handler, spec.key)
         root = self.directory(run, job)
@@ -171,7 +176,6 @@ class Runner:
         if work is None:
             self._finish(job, "success")
             return
-        cancelled = threading.Event() if active.cancelled.is_set() else active.cancelled
         context = JobContext(
             hub=hub,
             repository=repository,
@@ -180,7 +184,7 @@ class Runner:
             event=run.payload,
             context=scope,
             workspace=make_workspace(root),
-            cancelled=cancelled,  # a clean-up job of a cancelled run is not cancelled again
+            cancelled=cancelled,
             killed=active.killed,
         )
         limit = hub.settings.job_limit_seconds

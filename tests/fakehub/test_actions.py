@@ -157,6 +157,25 @@ def test_runs_wait_for_a_free_runner(world: World) -> None:
     assert {run.conclusion for run in runs} == {"cancelled"}
 
 
+def test_a_cancel_just_before_a_job_begins_reaches_it(world: World) -> None:
+    """Only a job that was begun for a cancelled run is a clean-up job."""
+    seen = []
+
+    class Handler(dict[str, object]):
+        def get(self, key: str, default: object = None) -> object:
+            (started,) = world.repository.runs
+            world.call("POST", f"actions/runs/{started}/cancel")
+            return super().get(key, default)
+
+    def work(context: fakehub.JobContext) -> None:
+        seen.append(context.cancelled.is_set())
+
+    world.hub.handlers[SMOKE] = Handler(bench=work)  # type: ignore[assignment]
+    run = world.dispatch()
+    assert world.hub.wait_for_runs()
+    assert (seen, run.conclusion) == ([True], "cancelled")
+
+
 def test_a_handler_that_raises_is_a_failed_job(world: World) -> None:
     def broken(_context: fakehub.JobContext) -> str:
         message = "no"
