@@ -18,7 +18,7 @@ check: $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
 
-bench: $(VENV)/.test
+bench: $(VENV)/.bench
 	$(BIN)/python -m bench
 
 soak: $(VENV)/.test
@@ -33,6 +33,10 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) install --constraint constraints.txt --editable '.[demo,test]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.test
+	$(PIP) install --constraint constraints.txt --editable '.[agent,encoder,demo,test,bench]'
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.test

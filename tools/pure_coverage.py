@@ -14,7 +14,7 @@ from pathlib import Path
 
 import coverage
 
-FLOOR = 98.0
+FLOOR = 99.8
 """Per cent of the pure files' lines and branches that the suite must reach."""
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -113,6 +113,4 @@ def _widths(cells: Sequence[Sequence[str]], width: int) -> list[int]:
         rest = sum(widths) - widths[widest]
         second = max((w for i, w in enumerate(widths) if i != widest), default=0)
         widths[widest] = max(room - rest, min(second, widths[widest] - 1), 8)
-        if widths[widest] == 8:
-            break
     return widths

@@ -77,7 +77,7 @@ def test_the_step_summary_as_a_whole_stays_below_the_limit(tmp_path: Path) -> No
     assert not publish.step_summary(report("x"), {})
 
 
-@given(st.lists(st.tuples(st.text(max_size=120), st.text(max_size=120)), max_size=6), st.integers(40, 120))
+@given(st.lists(st.tuples(st.text(max_size=120), st.text(max_size=120)), max_size=6), st.integers(20, 120))
 def test_text_tables_fit_the_width(rows: list[tuple[str, str]], width: int) -> None:
     table = model.Table(columns=("a", "b"), rows=tuple(rows))
     out = render.text(model.Report(title="t", sections=(model.Section(title="s", tables=(table,)),)), width=width)

@@ -340,6 +340,13 @@ def test_files_that_are_not_ours(raw: bytes) -> None:
         codec.decode_open_pulls(raw)
 
 
+def test_a_file_above_the_limit_is_not_decoded() -> None:
+    with pytest.raises(errors.InputError, match=r"^review\.json is larger than the limit of 67108864 bytes"):
+        codec.decode_result(bytes(codec.DOCUMENT_BYTES + 1))
+    with pytest.raises(errors.InputError, match=r"review\.json is not"):
+        codec.decode_result(b"[]")
+
+
 def test_cut_marks_what_it_cut() -> None:
     assert prompt.cut("abcdef", 6) == "abcdef"
     assert prompt.cut("abcdefg", 6) == "abcde…"

@@ -23,3 +23,13 @@ def test_the_host_keeps(contract: model.Contract, target: Target) -> None:
 def test_numbers_are_given_once_and_in_order() -> None:
     numbers = [one.number for one in run.CONTRACTS]
     assert numbers == sorted(set(numbers))
+
+
+def test_what_a_host_does_not_keep_is_said_and_bounded() -> None:
+    with pytest.raises(model.BrokenError, match=r"^the branch is gone$"):
+        model.holds([], "the branch is gone")
+    with pytest.raises(model.BrokenError, match=r"^number: 1 where 2 was promised$"):
+        model.same(1, 2, "number")
+    with pytest.raises(model.BrokenError) as caught:
+        model.holds(None, "x" * 10_000)
+    assert len(str(caught.value)) == model.WHY_CHARS
