@@ -155,9 +155,9 @@ def main() -> None:
         if fault == "child":
             subprocess.Popen([sys.executable, "-S", __file__, "late"], start_new_session=True)
             return
-        time.sleep(600)
+        time.sleep(600)  # the fault: it hangs
     if fault == "late":
-        time.sleep(1)
+        time.sleep(1)  # the fault: it writes after its parent has ended
         Path("submission.json").write_text("{}", encoding="utf-8")
         return
     spoilt = spoil(fault, task, answer) if fault else answer

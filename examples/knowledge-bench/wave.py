@@ -189,7 +189,7 @@ class World:
                 run = self.hub.repository(REPOSITORY).runs[run_id]
                 if run.status == "completed":
                     return run
-            time.sleep(0.1)
+            time.sleep(0.1)  # real processes are at work: look again, to a deadline
         message = f"the planner run did not end within {RUN_SECONDS:g} s"
         raise TimeoutError(message)
 

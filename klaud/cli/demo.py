@@ -87,7 +87,7 @@ def demo(
             typer.echo(f"\nThe server stays up at {world.url} (Ctrl-C ends it).")
             with contextlib.suppress(KeyboardInterrupt):
                 while True:
-                    time.sleep(3600)
+                    time.sleep(3600)  # nothing to do until Ctrl-C
     if not (first.good and second.good) or world.hub.errors:
         raise typer.Exit(1)
 
@@ -121,7 +121,7 @@ class _World:
                     return demo_report.Ran(
                         run_id=run_id, conclusion=run.conclusion or "", first_call=calls, log=demo_report.log_of(run)
                     )
-            time.sleep(LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)  # real processes are at work: look again, to a deadline
         message = f"the planner run did not end within {self._run_seconds:.0f} s"
         raise errors.RetryLaterError(message)
 

@@ -160,7 +160,7 @@ class App:
         faults = self.hub.faults.due(entry)
         for fault in faults:
             if fault.kind == "delay":
-                time.sleep(fault.seconds)
+                time.sleep(fault.seconds)  # the fault is the delay
             if fault.kind == "kill" and fault.variant != "after":
                 self._kill()
             if fault.kind == "lost-request":

@@ -220,7 +220,7 @@ def _kill_all() -> tuple[dict[int, int], int]:
         statuses.update(_reap())
         if left == 0 or time.monotonic() > deadline:
             return statuses, left
-        time.sleep(0.005)
+        time.sleep(0.005)  # let the killed die before the next count; bounded by the deadline
 
 
 def _become_agent(config: dict[str, Any], report: int) -> None:

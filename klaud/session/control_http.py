@@ -172,7 +172,7 @@ class HttpControl:
             if sent != "later":
                 return sent != "refused"  # a duplicate is there already
             if again + 1 < TRIES:
-                time.sleep(max(0.0, min(wait, deadline - time.monotonic())))
+                time.sleep(max(0.0, min(wait, deadline - time.monotonic())))  # back off
                 wait *= 2
         return False
 

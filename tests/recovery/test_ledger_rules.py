@@ -32,14 +32,22 @@ from tests.support.memory_cases import (
     sight,
 )  # fmt: skip
 from tests.support.memory_sessions import (
+    AGAIN,
     ALICE,
     BAD,
     BRANCH,
     LATER,
     MARKED,
     NEWER,
+    PARK,
     SECOND,
     SESSION_REF,
+    START,
+    TURN,
+    effected,
+    intent,
+    outcome,
+    records,
     snapshot,
 )  # fmt: skip
 
@@ -156,28 +164,6 @@ def test_what_may_be_cancelled(fields: dict[str, Any], is_it: bool) -> None:
 
 
 # -- what a ledger says
-
-START = ledger().records[0]
-AGAIN = leases.Continued(at=AT, wave="50.1", holder=holder(61))
-PARK = leases.Parked(at=AT, on=(9, 8), why="final-run")
-TURN = leases.TurnStarted(at=AT, index=0)
-
-
-def records(*found: leases.LedgerRecord) -> leases.Ledger:
-    """Return a ledger of exactly these records."""
-    return leases.Ledger("l", "o" * 40, found)
-
-
-def intent(effect: leases.Effect, *oids: str, number: int | None = None, seq: int = 0) -> leases.Intent:
-    return leases.Intent(at=AT, seq=seq, effect=effect, oids=oids, number=number)
-
-
-def effected(effect: leases.Effect, result: Any = "done", **fields: Any) -> leases.Effected:
-    return leases.Effected(at=AT, seq=0, effect=effect, result=result, **fields)
-
-
-def outcome(word: leases.OutcomeClass = "failed", **fields: Any) -> leases.Outcome:
-    return leases.Outcome(at=AT, outcome=word, **fields)
 
 
 def test_the_start_is_the_first_record() -> None:

@@ -168,7 +168,7 @@ class Agent:
         elif do == "require":
             return not self.failed and step.get("text", "") in self.answer
         elif do == "sleep":
-            time.sleep(step["seconds"])
+            time.sleep(step["seconds"])  # what the script asks for
         elif do == "run":
             self.own_tool(step)
         elif do == "say":
